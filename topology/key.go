@@ -1,0 +1,213 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Keys are readable in any Kafka tool:
+//
+//	relation          like:u7:V9001
+//	target            like:V9001
+//	on a partition    003f|like:u7:V9001        (partition 63)
+//	counted relation  003f|01a2|like:u7:V9001   (partition 63, virtual bucket 418)
+//	about a partition 003f|~watermark:0002
+//
+// Ids are percent-escaped (%, :, |, ~, control characters), so the separators
+// are unambiguous and no relation key begins with ~.
+
+const hexDigits = "0123456789abcdef"
+
+func mustEscape(c byte) bool {
+	return c == '%' || c == ':' || c == '|' || c == '~' || c < 0x20 || c == 0x7f
+}
+
+func appendEscaped(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; mustEscape(c) {
+			b = append(b, '%', "0123456789ABCDEF"[c>>4], "0123456789ABCDEF"[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+func unescape(s string) (string, error) {
+	if strings.IndexByte(s, '%') < 0 {
+		for i := range len(s) {
+			if mustEscape(s[i]) {
+				return "", errors.New("a reserved character is not escaped")
+			}
+		}
+		return s, nil
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			if mustEscape(s[i]) {
+				return "", errors.New("a reserved character is not escaped")
+			}
+			b = append(b, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", errors.New("an escape is cut short")
+		}
+		hi := strings.IndexByte("0123456789ABCDEF", s[i+1])
+		lo := strings.IndexByte("0123456789ABCDEF", s[i+2])
+		if hi < 0 || lo < 0 || !mustEscape(byte(hi<<4|lo)) {
+			return "", errors.New("an escape is not canonical")
+		}
+		b = append(b, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(b), nil
+}
+
+// AppendKey appends the relation's key, kind:user:target.
+func (r Relation) AppendKey(b []byte) []byte {
+	b = append(b, r.Kind.String()...)
+	b = appendEscaped(append(b, ':'), r.User)
+	return appendEscaped(append(b, ':'), r.Target)
+}
+
+// Key is the relation's key, also called aggregate key.
+func (r Relation) Key() string { return string(r.AppendKey(nil)) }
+
+// ParseRelationKey reads a relation key; only the canonical form is accepted,
+// so that equal relations have equal keys.
+func ParseRelationKey(key string) (Relation, error) {
+	parts := strings.Split(key, ":")
+	if len(parts) != 3 {
+		return Relation{}, fmt.Errorf("relation key has %d parts, not 3", len(parts))
+	}
+	k, err := ParseKind(parts[0])
+	if err != nil {
+		return Relation{}, err
+	}
+	user, err := unescape(parts[1])
+	if err != nil {
+		return Relation{}, fmt.Errorf("user part: %w", err)
+	}
+	target, err := unescape(parts[2])
+	if err != nil {
+		return Relation{}, fmt.Errorf("target part: %w", err)
+	}
+	r := Relation{Kind: k, User: user, Target: target}
+	return r, r.Check()
+}
+
+// TargetKey is the key of a target's count, kind:target.
+func TargetKey(k Kind, target string) string {
+	return string(appendEscaped(append([]byte(k.String()), ':'), target))
+}
+
+// ParseTargetKey reads kind:target.
+func ParseTargetKey(key string) (Kind, string, error) {
+	kind, rest, ok := strings.Cut(key, ":")
+	if !ok {
+		return 0, "", errors.New("target key has no colon")
+	}
+	k, err := ParseKind(kind)
+	if err != nil {
+		return 0, "", err
+	}
+	target, err := unescape(rest)
+	if err != nil {
+		return 0, "", err
+	}
+	return k, target, CheckID(target)
+}
+
+// MaxPartitions is the highest partition count that a key can name.
+const MaxPartitions = 1 << 16
+
+func appendHex4(b []byte, n int) []byte {
+	return append(b, hexDigits[n>>12&15], hexDigits[n>>8&15], hexDigits[n>>4&15], hexDigits[n&15])
+}
+
+func parseHex4(s string) (int, bool) {
+	if len(s) < 4 {
+		return 0, false
+	}
+	n := 0
+	for i := range 4 {
+		d := strings.IndexByte(hexDigits, s[i])
+		if d < 0 {
+			return 0, false
+		}
+		n = n<<4 | d
+	}
+	return n, true
+}
+
+// OnPartition gives key a prefix that puts it on a chosen partition.
+func OnPartition(partition int, key string) string {
+	return string(append(append(appendHex4(make([]byte, 0, 5+len(key)), partition), '|'), key...))
+}
+
+// CutPartition splits a key made by OnPartition.
+func CutPartition(key string) (partition int, rest string, ok bool) {
+	p, ok := parseHex4(key)
+	if !ok || len(key) < 5 || key[4] != '|' {
+		return 0, key, false
+	}
+	return p, key[5:], true
+}
+
+// CountedKey is the key of a relation in bucket-changes and in the projection
+// table: partition | virtual bucket | relation.
+func CountedKey(partition, vbucket int, r Relation) string {
+	b := append(appendHex4(make([]byte, 0, 32+len(r.User)+len(r.Target)), partition), '|')
+	b = append(appendHex4(b, vbucket), '|')
+	return string(r.AppendKey(b))
+}
+
+// ParseCountedKey reads a CountedKey.
+func ParseCountedKey(key string) (partition, vbucket int, r Relation, err error) {
+	partition, rest, ok := CutPartition(key)
+	if !ok {
+		return 0, 0, r, errors.New("counted key names no partition")
+	}
+	vbucket, rest, ok = CutPartition(rest)
+	if !ok {
+		return 0, 0, r, errors.New("counted key names no virtual bucket")
+	}
+	r, err = ParseRelationKey(rest)
+	return partition, vbucket, r, err
+}
+
+// WatermarkKey is the key of shard's watermark on a partition.
+func WatermarkKey(partition, shard int) string {
+	return OnPartition(partition, "~watermark:"+string(appendHex4(nil, shard)))
+}
+
+// ParseWatermarkKey reads a WatermarkKey; ok is false for any other key.
+func ParseWatermarkKey(key string) (partition, shard int, ok bool) {
+	return parseAbout(key, "~watermark:")
+}
+
+// CheckpointKey is the key of a count partition's partial-count checkpoint.
+func CheckpointKey(partition int) string { return OnPartition(partition, "~checkpoint") }
+
+// ProgressKey is the key of a count partition's progress on a display
+// partition.
+func ProgressKey(displayPartition, countPartition int) string {
+	return OnPartition(displayPartition, "~progress:"+string(appendHex4(nil, countPartition)))
+}
+
+// ParseProgressKey reads a ProgressKey; ok is false for any other key.
+func ParseProgressKey(key string) (displayPartition, countPartition int, ok bool) {
+	return parseAbout(key, "~progress:")
+}
+
+func parseAbout(key, name string) (partition, number int, ok bool) {
+	partition, rest, ok := CutPartition(key)
+	if !ok || !strings.HasPrefix(rest, name) || len(rest) != len(name)+4 {
+		return 0, 0, false
+	}
+	number, ok = parseHex4(rest[len(name):])
+	return partition, number, ok
+}
