@@ -13,31 +13,32 @@ const (
 	MaxQuarantinedKey   = 4 << 10  // a longer key is cut; no valid key is
 )
 
-// Origin is where a record stood when it was set aside.
-type Origin struct {
+// Record is a record as it stands in the broker.
+type Record struct {
 	Topic     string
-	Partition int
-	Offset    int64
-	Timestamp time.Time // the broker's, so that a replay writes the same
 	Key       string
 	Value     []byte // nil for a null payload
+	Partition int
+	Offset    int64
+	Timestamp time.Time // the broker's
 }
 
 // NewQuarantined sets a record aside. The detail says what was wrong without
-// anything that the payload holds.
-func NewQuarantined(o Origin, reason tidemarkv1.QuarantineReason, detail string) *tidemarkv1.Quarantined {
+// anything that the payload holds. First seen is the broker's time, so that a
+// second look at the same record writes the same.
+func NewQuarantined(r Record, reason tidemarkv1.QuarantineReason, detail string) *tidemarkv1.Quarantined {
 	q := &tidemarkv1.Quarantined{
 		Reason:      reason,
 		Detail:      strings.ToValidUTF8(detail, "?"),
-		Topic:       o.Topic,
-		Partition:   uint32(o.Partition),
-		Offset:      o.Offset,
-		FirstSeenUs: o.Timestamp.UnixMicro(),
-		Key:         []byte(o.Key[:min(len(o.Key), MaxQuarantinedKey)]),
-		Value:       o.Value,
+		Topic:       r.Topic,
+		Partition:   uint32(r.Partition),
+		Offset:      r.Offset,
+		FirstSeenUs: r.Timestamp.UnixMicro(),
+		Key:         []byte(r.Key[:min(len(r.Key), MaxQuarantinedKey)]),
+		Value:       r.Value,
 	}
-	if len(o.Value) > MaxQuarantinedValue {
-		q.Value, q.Truncated = o.Value[:MaxQuarantinedValue], true
+	if len(r.Value) > MaxQuarantinedValue {
+		q.Value, q.Truncated = r.Value[:MaxQuarantinedValue], true
 	}
 	return q
 }

@@ -9,7 +9,7 @@ import (
 )
 
 func TestQuarantinedFitsItsTopic(t *testing.T) {
-	o := Origin{Topic: "tidemark.cdc", Partition: 3, Offset: 9, Timestamp: time.UnixMicro(1e15), Key: strings.Repeat("k", 1<<20), Value: make([]byte, 1<<20)}
+	o := Record{Topic: "tidemark.cdc", Partition: 3, Offset: 9, Timestamp: time.UnixMicro(1e15), Key: strings.Repeat("k", 1<<20), Value: make([]byte, 1<<20)}
 	q := NewQuarantined(o, tidemarkv1.QuarantineReason_QUARANTINE_REASON_OVERSIZED, "too \xff long")
 	if !q.Truncated || len(q.Value) != MaxQuarantinedValue || len(q.Key) != MaxQuarantinedKey {
 		t.Fatalf("value %d bytes, truncated %v, key %d bytes", len(q.Value), q.Truncated, len(q.Key))
