@@ -46,6 +46,13 @@ const (
 	AggregateProof    = "proof"
 )
 
+// Event types of outbox rows, one per aggregate type.
+const (
+	TypeRelationChanged = "RelationChanged"
+	TypeSealed          = "Sealed"
+	TypeSealProven      = "SealProven"
+)
+
 // Envelope is Debezium's envelope of an outbox row, JSON without schemas, the
 // value of stream cdc. The built-in emitter writes the same fields as
 // Debezium's PostgreSQL connector.
