@@ -63,13 +63,21 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Initial is the state of a relation that never was or has ended.
+// Initial is the state of a relation that never was or has ended; 0 for an
+// invalid kind.
 func (k Kind) Initial() State {
+	if !k.Valid() {
+		return 0
+	}
 	return [...]State{0, Unliked, Unfavorited, Unfollowed}[k]
 }
 
-// Active is the state that the kind's public count counts.
+// Active is the state that the kind's public count counts; 0 for an invalid
+// kind.
 func (k Kind) Active() State {
+	if !k.Valid() {
+		return 0
+	}
 	return [...]State{0, Liked, Favorited, Following}[k]
 }
 
