@@ -1,0 +1,91 @@
+# The commands of a working day. `make run` starts tidemark on this machine,
+# `make test` checks it, `make lint` reads it; `make help` lists the rest.
+
+MODULE       := github.com/tidemark/tidemark
+BIN          := $(CURDIR)/.bin
+BUF          := $(BIN)/buf
+GOLANGCI     := $(BIN)/golangci-lint
+TEST_TIMEOUT := 10m
+
+# Tools are pinned here and installed into .bin/ when missing or of another
+# version.
+BUF_VERSION       := v1.75.0
+PROTOC_GO_VERSION := v1.36.12
+VTPROTO_VERSION   := v0.6.0
+GOLANGCI_VERSION  := v2.15.0
+
+# Everything is pure Go; only the race detector needs a C compiler.
+export CGO_ENABLED ?= 0
+
+# install NAME, PACKAGE, VERSION
+define install
+@go version -m $(BIN)/$(1) 2>/dev/null | grep -q '	$(3)	' || \
+	{ echo "installing $(1) $(3)" && GOBIN=$(BIN) go install $(2)@$(3); }
+endef
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+.PHONY: build
+build: ## build ./tidemark
+	go build -trimpath -ldflags '-s -w' -o tidemark ./cmd/tidemark
+
+.PHONY: run
+run: build ## build and start everything on this machine (./tidemark dev)
+	./tidemark dev
+
+.PHONY: test
+test: ## run every test (fuzz targets run their seeds), then the race detector
+	go test -timeout $(TEST_TIMEOUT) ./...
+	$(MAKE) --no-print-directory race
+
+# Packages whose goroutines share memory.
+RACE := ./internal/gokakit/... ./internal/ops/... ./views/... ./emitters/cdc/... ./processors/...
+
+.PHONY: race
+race: ## run the tests of concurrent packages under the race detector
+	@if command -v "$$(go env CC)" >/dev/null; then \
+		set -x; CGO_ENABLED=1 go test -race -short -timeout $(TEST_TIMEOUT) $(RACE); \
+	else echo "race: no C compiler on this machine, skipped"; fi
+
+.PHONY: lint
+lint: tools drift ## gofmt, golangci-lint, buf lint, generated code is current
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt: run gofmt -w on the files above"; exit 1; }
+	$(BUF) lint topology/proto
+	$(GOLANGCI) run ./...
+
+.PHONY: generate
+generate: tools ## generate Go from the protobuf schemas
+	cd topology/proto && PATH="$(BIN):$$PATH" $(BUF) generate
+
+# buf writes to ../.. of its output folder, as in the real tree.
+DRIFT := $(BIN)/drift
+
+.PHONY: drift
+drift: tools
+	@rm -rf $(DRIFT) && mkdir -p $(DRIFT)/topology/proto
+	@cd topology/proto && PATH="$(BIN):$$PATH" $(BUF) generate -o $(DRIFT)/topology/proto
+	@diff -r $(DRIFT)/topology/tidemarkv1 topology/tidemarkv1 >/dev/null || \
+		{ echo "topology/tidemarkv1 is not what topology/proto generates: run make generate"; exit 1; }
+	@rm -rf $(DRIFT)
+
+.PHONY: bench
+bench: ## measure; prints ratios to the ceilings of this machine
+	go test -run '^$$' -bench . -benchtime 1x -timeout 30m ./...
+
+.PHONY: demo
+demo: build ## traffic, two kills, verification
+	./tidemark demo
+
+.PHONY: tools
+tools: ## install the pinned tools into .bin/
+	@mkdir -p $(BIN)
+	$(call install,buf,github.com/bufbuild/buf/cmd/buf,$(BUF_VERSION))
+	$(call install,protoc-gen-go,google.golang.org/protobuf/cmd/protoc-gen-go,$(PROTOC_GO_VERSION))
+	$(call install,protoc-gen-go-vtproto,github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto,$(VTPROTO_VERSION))
+	$(call install,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_VERSION))
+
+.PHONY: clean
+clean: ## remove what was built; .tidemark (data) stays
+	rm -rf tidemark $(BIN)
