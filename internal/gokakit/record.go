@@ -1,0 +1,51 @@
+package gokakit
+
+import "time"
+
+// Record is an input record. Value is nil for a null payload.
+type Record struct {
+	Topic     string
+	Key       string
+	Value     []byte
+	Partition int
+	Offset    int64
+	Timestamp time.Time // the broker's
+}
+
+// Handler takes a partition's records in offset order, on one goroutine per
+// partition. What it puts and emits is resolved in that order; an error stops
+// the processor, which is rebuilt and sees the record again.
+type Handler func(p *Partition, r Record) error
+
+// Derived is a row that a value implies, such as a bucket's count. Of two
+// values for the same group and item the one with the higher Seq stands.
+type Derived struct {
+	Group string // scanned together; no NUL byte
+	Item  string
+	Seq   uint64 // from 1
+	Value []byte
+}
+
+// Schema reads the values of a table. Both functions must be pure.
+type Schema interface {
+	// Version orders the values of one key: while the log is read, a value of
+	// a lower version never replaces one of a higher.
+	Version(value []byte) (uint64, error)
+	// Derive gives the rows that a value implies; add copies nothing.
+	Derive(key string, value []byte, add func(Derived)) error
+}
+
+// Weakness switches a mechanism off, to show that the tests and drills that
+// rely on it can fail. Nothing else may set it.
+type Weakness uint
+
+// One weakness per mechanism of the package comment.
+const (
+	WithoutGate    Weakness = 1 << iota // rows enter the store before their ack
+	WithoutBarrier                      // commits do not wait for emissions
+	WithoutFence                        // foreign changelog records are not noticed
+	WithoutVersion                      // the log's last value wins while it is read
+	WithoutRepair                       // stale last records are not written again
+)
+
+func (w Weakness) has(m Weakness) bool { return w&m != 0 }
