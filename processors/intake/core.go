@@ -1,0 +1,145 @@
+package intake
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// Outcome says what became of a record.
+type Outcome string
+
+// The outcomes; also the values of the metric label result.
+const (
+	Changed     Outcome = "change"      // a relation's transition went on
+	Sealed      Outcome = "seal"        // a watermark went to every count partition
+	Proven      Outcome = "proof"       // a seal's proof was read
+	Quarantined Outcome = "quarantined" // set aside
+)
+
+// Emission is a record to write.
+type Emission struct {
+	Topic string
+	Key   string
+	Value []byte
+}
+
+// Effects are what a record leads to.
+type Effects struct {
+	Outcome    Outcome
+	Reason     Reason // of Quarantined
+	Slow       bool   // the record was not in the usual shape and cost several times as much
+	Seal       uint64 // of Sealed
+	SealedAtUs int64  // of Sealed
+	Emissions  []Emission
+}
+
+// Core is intake without its surroundings. Its only state is what a
+// deployment is born with: where relations are counted. It is safe for
+// concurrent use.
+type Core struct {
+	manifest                       topology.Manifest
+	countPartitions                int
+	facts, bucketChanges, setAside string
+	pool                           sync.Pool // of *workspace
+}
+
+// workspace is what one Apply needs for itself, kept to save allocations.
+type workspace struct {
+	message
+	bucket        tidemarkv1.BucketChange
+	changeBody    tidemarkv1.BucketChange_Relation
+	watermarkBody tidemarkv1.BucketChange_Watermark
+}
+
+// NewCore builds a core that places relations by manifest, or says what in it
+// does not fit the topology.
+func NewCore(t *topology.Topology, manifest topology.Manifest) (*Core, error) {
+	if err := manifest.Check(t.Config.CountPartitions); err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
+	}
+	return &Core{
+		manifest:        manifest,
+		countPartitions: t.Config.CountPartitions,
+		facts:           t.Topic(topology.Facts),
+		bucketChanges:   t.Topic(topology.BucketChanges),
+		setAside:        t.Topic(topology.Quarantine),
+		pool:            sync.Pool{New: func() any { return new(workspace) }},
+	}, nil
+}
+
+// Apply gives the effects of a cdc record. It reads the record alone: no
+// clock, no look-up, and equal records have equal effects, so that a record
+// seen twice is written twice, byte for byte, and counted once (I2, I9).
+//
+// A record that cannot be used is quarantined and nothing else happens; what
+// stands behind it flows on (B5).
+func (c *Core) Apply(r topology.Record) Effects {
+	w := c.pool.Get().(*workspace)
+	defer c.pool.Put(w)
+	if no := w.decode(r); no != nil {
+		return c.quarantine(r, no, w.slow)
+	}
+	switch w.aggregate {
+	case topology.AggregateRelation:
+		return c.changed(r, w)
+	case topology.AggregateSeal:
+		return c.sealed(w)
+	default:
+		return c.proven(w)
+	}
+}
+
+// changed sends a transition to facts, in commit order of its shard, and to
+// where the relation is counted. The route is resolved here, once, and
+// travels with the record (I11, I12).
+func (c *Core) changed(r topology.Record, w *workspace) Effects {
+	fact := marshal(&w.change)
+	w.change.Placement = c.manifest.Place(w.relation)
+	w.changeBody.Relation = &w.change
+	w.bucket.Body = &w.changeBody
+	p, v := int(w.change.Placement.Partition), int(w.change.Placement.VirtualBucket)
+	return Effects{Outcome: Changed, Slow: w.slow, Emissions: []Emission{
+		{c.facts, topology.OnPartition(r.Partition, r.Key), fact},
+		{c.bucketChanges, topology.CountedKey(p, v, w.relation), marshal(&w.bucket)},
+	}}
+}
+
+// sealed tells every count partition that the shard is complete up to the
+// seal. Each partition has by then every earlier change of the shard, since
+// intake wrote those before.
+func (c *Core) sealed(w *workspace) Effects {
+	w.watermarkBody.Watermark = &w.mark
+	w.bucket.Body = &w.watermarkBody
+	value := marshal(&w.bucket)
+	e := Effects{Outcome: Sealed, Slow: w.slow, Seal: w.mark.Seal, SealedAtUs: w.mark.SealedAtUs}
+	e.Emissions = make([]Emission, c.countPartitions)
+	for p := range e.Emissions {
+		e.Emissions[p] = Emission{c.bucketChanges, topology.WatermarkKey(p, int(w.mark.Shard)), value}
+	}
+	return e
+}
+
+// proven is where a seal's settled interval (w.proof) will be compared with
+// the outbox ids that came, and a difference be named. Until then a proof is
+// checked for its form only.
+func (c *Core) proven(w *workspace) Effects {
+	return Effects{Outcome: Proven, Slow: w.slow}
+}
+
+func (c *Core) quarantine(r topology.Record, no *refusal, slow bool) Effects {
+	return Effects{Outcome: Quarantined, Reason: no.reason, Slow: slow, Emissions: []Emission{
+		{c.setAside, topology.QuarantineKey(r.Key), marshal(topology.NewQuarantined(r, no.reason, no.detail))},
+	}}
+}
+
+// marshal encodes a message of this package's own making, which cannot fail.
+func marshal(m interface{ MarshalVT() ([]byte, error) }) []byte {
+	b, err := m.MarshalVT()
+	if err != nil {
+		panic(fmt.Sprintf("intake: encoding %T: %v", m, err))
+	}
+	return b
+}
