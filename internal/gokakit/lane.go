@@ -17,8 +17,7 @@ type lane struct {
 	producer *producer
 	store    *store // nil for a stateless processor
 	table    string
-	// settled is told of each acked table write, in order.
-	settled func(key string, value []byte, offset int64, rows []Derived)
+	owner    Owner // told of each acked table write, in order; may be nil
 
 	mu     sync.Mutex
 	queue  []*entry
@@ -39,8 +38,8 @@ type entry struct {
 	err     error // written before acked
 }
 
-func newLane(p *producer, s *store, table string, settled func(string, []byte, int64, []Derived)) *lane {
-	l := &lane{producer: p, store: s, table: table, settled: settled, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newLane(p *producer, s *store, table string, owner Owner) *lane {
+	l := &lane{producer: p, store: s, table: table, owner: owner, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.add(l)
 	go l.resolve()
 	return l
@@ -221,7 +220,7 @@ func (l *lane) ack(batch []*entry) error {
 		return err
 	}
 	l.producer.metrics.acked.Add(float64(len(writes)))
-	if l.settled == nil {
+	if l.owner == nil {
 		return nil
 	}
 	for i, w := range writes {
@@ -229,7 +228,7 @@ func (l *lane) ack(batch []*entry) error {
 		for j := range w.derived {
 			rows[j] = w.derived[j].Derived
 		}
-		l.settled(w.key, w.value, offsets[i], rows)
+		l.owner.Settled(w.key, w.value, offsets[i], rows)
 	}
 	return nil
 }

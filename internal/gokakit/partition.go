@@ -3,6 +3,9 @@ package gokakit
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // Partition is what a handler sees of the partition that its record came from:
@@ -11,10 +14,26 @@ type Partition struct {
 	number int
 	store  *store
 	lane   *lane
+	client Client
+	table  string
+	owner  Owner // nil when the processor has none
 
 	cancel context.CancelCauseFunc
-	owned  chan struct{} // closed when Owned has returned; nil when not running
+	owned  chan struct{} // closed when the owner's Run has returned; nil when not running
 }
+
+// Owner accompanies a partition of a table while it is owned.
+type Owner interface {
+	// Settled is told of each acked table write, in order, on the lane's
+	// goroutine. It must not block, least of all on an emission.
+	Settled(key string, value []byte, offset int64, rows []Derived)
+	// Run runs beside the handler until ctx ends; it must then return soon.
+	// An error fails the processor.
+	Run(ctx context.Context) error
+}
+
+// Owner is what NewOwner made for this partition.
+func (p *Partition) Owner() Owner { return p.owner }
 
 // Number is the partition's number.
 func (p *Partition) Number() int { return p.number }
@@ -49,22 +68,22 @@ func (p *Partition) ScanAcked(group string, visit func(item string, value []byte
 }
 
 // own takes a recovered partition over: keys whose newest changelog record is
-// stale are written again, then the processor's Owned runs beside the handler
-// until the partition is lost.
+// stale are written again, then the owner runs beside the handler until the
+// partition is lost.
 func (p *Partition) own(a *attempt) error {
 	if a.cfg.weak&WithoutRepair == 0 {
 		if err := p.repair(a); err != nil {
 			return err
 		}
 	}
-	if a.cfg.Owned == nil {
+	if p.owner == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	p.cancel, p.owned = cancel, make(chan struct{})
 	go func() {
 		defer close(p.owned)
-		if err := a.cfg.Owned(ctx, p); err != nil && ctx.Err() == nil {
+		if err := p.owner.Run(ctx); err != nil && ctx.Err() == nil {
 			a.fail(fmt.Errorf("group %s, partition %d: %w", a.group, p.number, err))
 		}
 	}()
@@ -91,11 +110,47 @@ func (p *Partition) repair(a *attempt) error {
 	return nil
 }
 
-// lose stops Owned and drains the lane.
+// lose stops the owner and drains the lane.
 func (p *Partition) lose() {
 	if p.cancel != nil {
 		p.cancel(fmt.Errorf("partition %d moved away or is closing", p.number))
 		<-p.owned
 	}
 	p.lane.close()
+}
+
+// ReadLog reads the table's changelog from one offset up to and including
+// another, in order, and visits each record that compaction has left. It ends
+// early with ctx.
+func (p *Partition) ReadLog(ctx context.Context, from, to int64, visit func(key string, value []byte, offset int64) error) error {
+	if from > to {
+		return nil
+	}
+	cl, err := p.client.franz(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
+		p.table: {int32(p.number): kgo.NewOffset().At(from)},
+	}), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	for {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errs := fetches.Errors(); len(errs) > 0 {
+			return fmt.Errorf("reading changelog %s/%d: %w", p.table, p.number, errs[0].Err)
+		}
+		for _, r := range fetches.Records() {
+			if r.Offset > to {
+				return nil
+			}
+			if err := visit(string(r.Key), r.Value, r.Offset); err != nil {
+				return err
+			}
+			if r.Offset == to {
+				return nil
+			}
+		}
+	}
 }

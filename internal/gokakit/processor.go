@@ -25,12 +25,8 @@ type ProcessorConfig struct {
 	Group    string // a group of the topology, such as topology.ProjectionGroup
 	Schema   Schema // of the group's table; nil when it has none
 	Handle   Handler
-	// Owned runs beside the handler while a partition is owned; optional. It
-	// must return soon after ctx ends.
-	Owned func(ctx context.Context, p *Partition) error
-	// Settled is told of each acked table write in order, on the lane's
-	// goroutine; optional. It must not block for long.
-	Settled func(p *Partition, key string, value []byte, offset int64, rows []Derived)
+	// NewOwner makes what accompanies a partition while it is owned; optional.
+	NewOwner func(p *Partition) Owner
 	// StateDir holds the partitions' stores; needed with a table.
 	StateDir string
 	// Instance is unique among the group's processes: it makes membership
@@ -317,14 +313,11 @@ func (a *attempt) storage(_ string, partition int32) (storage.Storage, error) {
 func (a *attempt) opened(n int, s *store) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	p := &Partition{number: n, store: s}
-	var settled func(string, []byte, int64, []Derived)
-	if a.cfg.Settled != nil {
-		settled = func(key string, value []byte, offset int64, rows []Derived) {
-			a.cfg.Settled(p, key, value, offset, rows)
-		}
+	p := &Partition{number: n, store: s, client: a.cfg.Client, table: a.table}
+	if a.cfg.NewOwner != nil {
+		p.owner = a.cfg.NewOwner(p)
 	}
-	p.lane = newLane(a.producer, s, a.table, settled)
+	p.lane = newLane(a.producer, s, a.table, p.owner)
 	a.partitions[n] = p
 	a.recovering[n] = true
 }

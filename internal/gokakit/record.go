@@ -1,16 +1,9 @@
 package gokakit
 
-import "time"
+import "github.com/tidemark/tidemark/topology"
 
-// Record is an input record. Value is nil for a null payload.
-type Record struct {
-	Topic     string
-	Key       string
-	Value     []byte
-	Partition int
-	Offset    int64
-	Timestamp time.Time // the broker's
-}
+// Record is an input record.
+type Record = topology.Record
 
 // Handler takes a partition's records in offset order, on one goroutine per
 // partition. What it puts and emits is resolved in that order; an error stops

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -39,9 +40,10 @@ type View struct {
 	stores *stores
 	log    *slog.Logger
 
-	mu   sync.RWMutex
-	goka *goka.View
-	why  error
+	mu        sync.RWMutex
+	why       error        // why it does not follow its table; nil while it does
+	recovered map[int]bool // partitions read to their end since they were opened
+	readable  atomic.Bool  // why is nil and every partition recovered
 }
 
 // ErrRecovering says that a view has not read its table to the end yet: what
@@ -69,7 +71,8 @@ func NewView(cfg ViewConfig) (*View, error) {
 	}
 	log := cfg.Logger.With("component", "view", "table", s.Topic)
 	return &View{cfg: cfg, table: s, log: log, why: errors.New("not started"),
-		stores: newStores(s.Topic, cfg.Schema, cfg.StateDir, m, 0, nil, log)}, nil
+		recovered: map[int]bool{},
+		stores:    newStores(s.Topic, cfg.Schema, cfg.StateDir, m, 0, nil, log)}, nil
 }
 
 // Run follows the table until ctx ends, through lost brokers and failures; it
@@ -80,11 +83,11 @@ func (v *View) Run(ctx context.Context) error {
 	for {
 		err := v.follow(ctx)
 		if ctx.Err() != nil {
-			v.set(nil, errors.New("stopped"))
+			v.set(errors.New("stopped"))
 			return nil
 		}
 		pause := wait.NextBackOff()
-		v.set(nil, fmt.Errorf("building anew after: %w", err))
+		v.set(fmt.Errorf("building anew after: %w", err))
 		v.log.Warn("view failed, building it anew", "error", err, "pause", pause)
 		select {
 		case <-ctx.Done():
@@ -93,10 +96,18 @@ func (v *View) Run(ctx context.Context) error {
 	}
 }
 
-func (v *View) set(g *goka.View, why error) {
+func (v *View) set(why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.goka, v.why = g, why
+	v.why = why
+	v.readable.Store(v.unready() == nil)
+}
+
+func (v *View) mark(partition int, recovered bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.recovered[partition] = recovered
+	v.readable.Store(v.unready() == nil)
 }
 
 // follow builds goka's view and runs it. Goka never closes the clients that it
@@ -136,7 +147,7 @@ func (v *View) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("building the view: %w", err)
 	}
-	v.set(g, nil)
+	v.set(nil)
 	if err := g.Run(ctx); err != nil {
 		return err
 	}
@@ -149,9 +160,10 @@ type unclosed struct{ *topics }
 func (unclosed) Close() error { return nil }
 
 func (v *View) storage(logs *topics, partition int) storage.Storage {
-	nothing := func(*store) {}
 	return &gokaStorage{stores: v.stores, partition: partition, logs: logs,
-		opened: nothing, closing: nothing, recovered: func(*store) error { return nil }}
+		opened:    func(*store) {},
+		recovered: func(*store) error { v.mark(partition, true); return nil },
+		closing:   func(*store) { v.mark(partition, false) }}
 }
 
 func (v *View) update(ctx goka.UpdateContext, s storage.Storage, key string, value []byte) error {
@@ -165,15 +177,26 @@ func (v *View) update(ctx goka.UpdateContext, s storage.Storage, key string, val
 }
 
 // Ready is nil when the view has read its table to the end, and else says what
-// it is doing. ErrRecovering is in the chain.
+// it is doing. ErrRecovering is in the chain. A view that loses Kafka later
+// stays readable: what it answers grows stale, which its rows tell.
 func (v *View) Ready() error {
+	if v.readable.Load() {
+		return nil
+	}
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	return v.unready()
+}
+
+func (v *View) unready() error {
 	switch {
 	case v.why != nil:
 		return fmt.Errorf("view of %s: %w: %w", v.table.Topic, ErrRecovering, v.why)
-	case !v.goka.Recovered():
-		return fmt.Errorf("view of %s: %w", v.table.Topic, ErrRecovering)
+	}
+	for partition := range v.table.Partitions {
+		if !v.recovered[partition] {
+			return fmt.Errorf("view of %s: partition %d: %w", v.table.Topic, partition, ErrRecovering)
+		}
 	}
 	return nil
 }

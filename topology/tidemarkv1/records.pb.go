@@ -784,10 +784,12 @@ type ProjectedRelation struct {
 	StateChangedAtUs int64                  `protobuf:"varint,3,opt,name=state_changed_at_us,json=stateChangedAtUs,proto3" json:"state_changed_at_us,omitempty"`
 	Position         *SourcePosition        `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
 	// The receipt: offset in bucket-changes of the event that made this state.
-	InputOffset   int64        `protobuf:"varint,5,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
-	RouteEpoch    uint64       `protobuf:"varint,6,opt,name=route_epoch,json=routeEpoch,proto3" json:"route_epoch,omitempty"`
-	Generation    uint64       `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
-	Bucket        *BucketCount `protobuf:"bytes,8,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	InputOffset int64        `protobuf:"varint,5,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	RouteEpoch  uint64       `protobuf:"varint,6,opt,name=route_epoch,json=routeEpoch,proto3" json:"route_epoch,omitempty"`
+	Generation  uint64       `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	Bucket      *BucketCount `protobuf:"bytes,8,opt,name=bucket,proto3" json:"bucket,omitempty"`
+	// Commit time of the source transaction.
+	CommittedAtUs int64 `protobuf:"varint,9,opt,name=committed_at_us,json=committedAtUs,proto3" json:"committed_at_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -876,6 +878,13 @@ func (x *ProjectedRelation) GetBucket() *BucketCount {
 		return x.Bucket
 	}
 	return nil
+}
+
+func (x *ProjectedRelation) GetCommittedAtUs() int64 {
+	if x != nil {
+		return x.CommittedAtUs
+	}
+	return 0
 }
 
 // PartialCheckpoint says up to which changelog offset partial counts are out.
@@ -1690,7 +1699,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x06active\x18\x01 \x01(\x03R\x06active\x12\x1a\n" +
 	"\bdisliked\x18\x02 \x01(\x03R\bdisliked\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12!\n" +
-	"\finput_offset\x18\x04 \x01(\x03R\vinputOffset\"\xd5\x02\n" +
+	"\finput_offset\x18\x04 \x01(\x03R\vinputOffset\"\xfd\x02\n" +
 	"\x11ProjectedRelation\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
@@ -1702,7 +1711,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\a \x01(\x04R\n" +
 	"generation\x120\n" +
-	"\x06bucket\x18\b \x01(\v2\x18.tidemark.v1.BucketCountR\x06bucket\">\n" +
+	"\x06bucket\x18\b \x01(\v2\x18.tidemark.v1.BucketCountR\x06bucket\x12&\n" +
+	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\">\n" +
 	"\x11PartialCheckpoint\x12)\n" +
 	"\x10changelog_offset\x18\x01 \x01(\x03R\x0fchangelogOffset\"\xd5\x01\n" +
 	"\rProjectionRow\x12<\n" +

@@ -300,6 +300,9 @@ func (this *ProjectedRelation) EqualVT(that *ProjectedRelation) bool {
 	if !this.Bucket.EqualVT(that.Bucket) {
 		return false
 	}
+	if this.CommittedAtUs != that.CommittedAtUs {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -1255,6 +1258,11 @@ func (m *ProjectedRelation) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.CommittedAtUs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.CommittedAtUs))
+		i--
+		dAtA[i] = 0x48
+	}
 	if m.Bucket != nil {
 		size, err := m.Bucket.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2182,6 +2190,9 @@ func (m *ProjectedRelation) SizeVT() (n int) {
 	if m.Bucket != nil {
 		l = m.Bucket.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.CommittedAtUs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.CommittedAtUs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -3777,6 +3788,25 @@ func (m *ProjectedRelation) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 9:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field CommittedAtUs", wireType)
+			}
+			m.CommittedAtUs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.CommittedAtUs |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
