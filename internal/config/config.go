@@ -1,0 +1,158 @@
+// Package config is everything that a deployment may choose, in one struct:
+// Default, then a YAML file, then environment variables.
+//
+// A setting's path in the file (kafka.brokers) names its variable, too:
+// TIDEMARK_KAFKA_BROKERS. example.yaml documents every setting. Secrets stand
+// in the file (mode 0600), in files that it names, or in the environment;
+// never on a command line.
+package config
+
+import (
+	"time"
+
+	"github.com/tidemark/tidemark/topology"
+)
+
+// Config is the configuration of one process. The zero value is not valid;
+// start from Default.
+type Config struct {
+	// Prefix of every topic and consumer group: lower-case letters, digits and
+	// single dots.
+	Prefix string `koanf:"prefix"`
+	// Shards of the relation store, 1..1024. Frozen once data exists.
+	Shards int `koanf:"shards"`
+	// CountPartitions of the projection, 1..4096.
+	CountPartitions int `koanf:"count_partitions"`
+	// DisplayPartitions of the displayed counts, 1..4096.
+	DisplayPartitions int `koanf:"display_partitions"`
+	// ReplicationFactor of every topic, 1..16; production has 3.
+	ReplicationFactor int `koanf:"replication_factor"`
+	// Retention of streams that are not tables; at least an hour.
+	Retention time.Duration `koanf:"retention"`
+
+	// Postgres has one URL per shard, in the order of the shards.
+	Postgres []string `koanf:"postgres"`
+	// Control is the URL of the control database.
+	Control string `koanf:"control"`
+	Kafka   Kafka  `koanf:"kafka"`
+	// Redis is a redis:// or rediss:// URL; empty runs without a cache.
+	Redis string `koanf:"redis"`
+
+	API  API  `koanf:"api"`
+	Ops  Ops  `koanf:"ops"`
+	Auth Auth `koanf:"auth"`
+	Log  Log  `koanf:"log"`
+
+	// StateDir holds local stores, below it one folder per instance. It is a
+	// cache of the table topics: losing it costs a recovery, never data.
+	StateDir string `koanf:"state_dir"`
+	// Instance names this process's state folder and static group membership;
+	// unique in the deployment, the same after a restart.
+	Instance string `koanf:"instance"`
+	// HotStandby keeps a second copy of each table for a fast takeover.
+	HotStandby bool `koanf:"hot_standby"`
+
+	// RefreshInterval is the shortest time between two partial counts of one
+	// target, 1ms..1m.
+	RefreshInterval time.Duration `koanf:"refresh_interval"`
+	// SealInterval is the time between two seals of a shard, 50ms..1h.
+	SealInterval time.Duration `koanf:"seal_interval"`
+	// StaleBasePolicy judges a command whose base version is not the current
+	// one: RejectStale or LastCommitWins.
+	StaleBasePolicy string `koanf:"stale_base_policy"`
+}
+
+// Values of StaleBasePolicy.
+const (
+	RejectStale    = "reject"           // refuse, and answer with the current state
+	LastCommitWins = "last-commit-wins" // apply it as if it were current
+)
+
+// Kafka is how to reach the brokers.
+type Kafka struct {
+	// Brokers to ask first, host:port each.
+	Brokers []string `koanf:"brokers"`
+	TLS     TLS      `koanf:"tls"`
+}
+
+// TLS of a client. Files are PEM.
+type TLS struct {
+	Enabled bool `koanf:"enabled"`
+	// CAFile verifies the server; empty: the system's authorities.
+	CAFile string `koanf:"ca_file"`
+	// CertFile and KeyFile show who the client is; both or neither.
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+	// ServerName that the certificate must bear; empty: the dialed host.
+	ServerName string `koanf:"server_name"`
+}
+
+// API is the public HTTP interface.
+type API struct {
+	// Listen is host:port; port 0 takes any.
+	Listen string `koanf:"listen"`
+}
+
+// Ops is the operators' HTTP interface: health, metrics, profiles. It has no
+// authentication and must not be reachable from outside.
+type Ops struct {
+	// Listen is host:port; port 0 takes any.
+	Listen string `koanf:"listen"`
+}
+
+// Auth says whose tokens are believed: those of a shared key, or those of
+// the keys behind a URL.
+type Auth struct {
+	// HS256KeyFile holds the shared key, at least 32 bytes.
+	HS256KeyFile string `koanf:"hs256_key_file"`
+	// JWKSURL serves the issuer's public keys; https, or http on loopback.
+	JWKSURL string `koanf:"jwks_url"`
+	// Issuer that a token must name; empty: not checked.
+	Issuer string `koanf:"issuer"`
+	// Audience that a token must name; empty: not checked.
+	Audience string `koanf:"audience"`
+}
+
+// Log is what goes to stderr.
+type Log struct {
+	// Level is debug, info, warn or error.
+	Level string `koanf:"level"`
+	// Format is text or json.
+	Format string `koanf:"format"`
+}
+
+// Default returns the defaults of one machine. It names no database and no
+// broker: those are a deployment's own.
+func Default() Config {
+	t := topology.DefaultConfig()
+	return Config{
+		Prefix:            t.Prefix,
+		Shards:            t.Shards,
+		CountPartitions:   t.CountPartitions,
+		DisplayPartitions: t.DisplayPartitions,
+		ReplicationFactor: t.ReplicationFactor,
+		Retention:         t.Retention,
+		API:               API{Listen: "127.0.0.1:8080"},
+		Ops:               Ops{Listen: "127.0.0.1:8081"},
+		Log:               Log{Level: "info", Format: "text"},
+		StateDir:          ".tidemark/state",
+		Instance:          "1",
+		RefreshInterval:   200 * time.Millisecond,
+		SealInterval:      2 * time.Second,
+		StaleBasePolicy:   RejectStale,
+	}
+}
+
+// Topology draws the deployment's map.
+func (c Config) Topology() (*topology.Topology, error) { return topology.New(c.topologyConfig()) }
+
+func (c Config) topologyConfig() topology.Config {
+	return topology.Config{
+		Prefix:            c.Prefix,
+		Shards:            c.Shards,
+		CountPartitions:   c.CountPartitions,
+		DisplayPartitions: c.DisplayPartitions,
+		ReplicationFactor: c.ReplicationFactor,
+		Retention:         c.Retention,
+	}
+}

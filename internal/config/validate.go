@@ -1,0 +1,236 @@
+package config
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// problems collects what is wrong, each with its setting's path.
+type problems []error
+
+func (p *problems) add(path, format string, args ...any) {
+	*p = append(*p, fmt.Errorf(path+" "+format, args...))
+}
+
+var instanceForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// Validate checks the form of every setting and how they fit together, and
+// names each that is wrong. It does not ask for URLs that a command may not
+// need; Require does.
+func (c Config) Validate() error {
+	var p problems
+	c.validateTopology(&p)
+	c.validateStores(&p)
+	c.validateServing(&p)
+	c.validateRunning(&p)
+	return errors.Join(p...)
+}
+
+func (c Config) validateTopology(p *problems) {
+	if _, err := c.Topology(); err != nil {
+		*p = append(*p, err)
+	}
+}
+
+func (c Config) validateStores(p *problems) {
+	if len(c.Postgres) > 0 && len(c.Postgres) != c.Shards {
+		p.add("postgres", "has %d URLs for %d shards: give one per shard", len(c.Postgres), c.Shards)
+	}
+	for i, u := range c.Postgres {
+		path := fmt.Sprintf("postgres[%d]", i)
+		checkPostgres(p, path, u)
+		if first := slices.Index(c.Postgres, u); first < i {
+			p.add(path, "is the URL of postgres[%d] again: each shard has its own database", first)
+		}
+	}
+	if c.Control != "" {
+		checkPostgres(p, "control", c.Control)
+	}
+	for i, b := range c.Kafka.Brokers {
+		checkAddress(p, fmt.Sprintf("kafka.brokers[%d]", i), b, 1)
+	}
+	t := c.Kafka.TLS
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		p.add("kafka.tls.cert_file", "and kafka.tls.key_file go together: give both or neither")
+	}
+	if !t.Enabled && t != (TLS{}) {
+		p.add("kafka.tls.enabled", "is false, but kafka.tls has other settings: switch it on or remove them")
+	}
+	if c.Redis != "" {
+		u, err := url.Parse(c.Redis)
+		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
+			p.add("redis", "is not a redis:// or rediss:// URL")
+		}
+	}
+}
+
+// checkPostgres never repeats the URL: it has a password.
+func checkPostgres(p *problems, path, u string) {
+	if !strings.HasPrefix(u, "postgres://") && !strings.HasPrefix(u, "postgresql://") {
+		p.add(path, "is not a postgres:// URL")
+		return
+	}
+	if _, err := pgx.ParseConfig(u); err != nil {
+		p.add(path, "is not a URL that PostgreSQL's clients take")
+	}
+}
+
+func checkAddress(p *problems, path, address string, lowestPort int) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		p.add(path, "%q is not host:port", address)
+		return
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < lowestPort || n > 1<<16-1 {
+		p.add(path, "%q: the port is not in %d..65535", address, lowestPort)
+	}
+	if host == "" && lowestPort > 0 {
+		p.add(path, "%q names no host", address)
+	}
+}
+
+func (c Config) validateServing(p *problems) {
+	checkAddress(p, "api.listen", c.API.Listen, 0)
+	checkAddress(p, "ops.listen", c.Ops.Listen, 0)
+	if c.API.Listen == c.Ops.Listen && !strings.HasSuffix(c.API.Listen, ":0") {
+		p.add("ops.listen", "%q is api.listen too: operators need an address of their own", c.Ops.Listen)
+	}
+	a := c.Auth
+	if a.HS256KeyFile != "" && a.JWKSURL != "" {
+		p.add("auth.jwks_url", "and auth.hs256_key_file are both given: choose who signs tokens")
+	}
+	if a.JWKSURL != "" && !safeURL(a.JWKSURL) {
+		p.add("auth.jwks_url", "%q is neither https nor http on loopback", a.JWKSURL)
+	}
+	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level) {
+		p.add("log.level", "%q is not one of debug, info, warn, error", c.Log.Level)
+	}
+	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
+		p.add("log.format", "%q is not one of text, json", c.Log.Format)
+	}
+}
+
+// safeURL tells whether what comes from the URL can be believed.
+func safeURL(s string) bool {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+func (c Config) validateRunning(p *problems) {
+	if c.StateDir == "" {
+		p.add("state_dir", "is empty: name a folder for local stores")
+	}
+	if !instanceForm.MatchString(c.Instance) {
+		p.add("instance", "%q is not 1 to 64 letters, digits, dots, dashes or underscores", c.Instance)
+	}
+	within := func(path string, d, lo, hi time.Duration) {
+		if d < lo || d > hi {
+			p.add(path, "is %v, not in %v..%v", d, lo, hi)
+		}
+	}
+	within("refresh_interval", c.RefreshInterval, time.Millisecond, time.Minute)
+	within("seal_interval", c.SealInterval, 50*time.Millisecond, time.Hour)
+	if c.StaleBasePolicy != RejectStale && c.StaleBasePolicy != LastCommitWins {
+		p.add("stale_base_policy", "%q is not one of %s, %s", c.StaleBasePolicy, RejectStale, LastCommitWins)
+	}
+}
+
+// Part is a part of the configuration that a command or role cannot do
+// without.
+type Part string
+
+// The parts.
+const (
+	PartPostgres Part = "postgres"
+	PartControl  Part = "control"
+	PartKafka    Part = "kafka.brokers"
+	PartRedis    Part = "redis"
+	PartAuth     Part = "auth.hs256_key_file"
+)
+
+// Require names each part that is not set.
+func (c Config) Require(parts ...Part) error {
+	set := map[Part]bool{
+		PartPostgres: len(c.Postgres) > 0,
+		PartControl:  c.Control != "",
+		PartKafka:    len(c.Kafka.Brokers) > 0,
+		PartRedis:    c.Redis != "",
+		PartAuth:     c.Auth.HS256KeyFile != "" || c.Auth.JWKSURL != "",
+	}
+	var p problems
+	for _, part := range parts {
+		if !set[part] {
+			s := setting{path: string(part)}
+			p.add(s.path, "is not set: set it in the configuration file, or %s in the environment", s.env())
+		}
+	}
+	return errors.Join(p...)
+}
+
+// Config builds the client side; nil when TLS is off.
+func (t TLS) Config() (*tls.Config, error) {
+	if !t.Enabled {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading kafka.tls.ca_file: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("reading kafka.tls.ca_file: %s has no PEM certificate", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading kafka.tls.cert_file and kafka.tls.key_file: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// minKeyBytes is the shortest key that HS256 is safe with.
+const minKeyBytes = 32
+
+// HS256Key reads the shared key; white space at its ends does not count.
+func (a Auth) HS256Key() ([]byte, error) {
+	b, err := os.ReadFile(a.HS256KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading auth.hs256_key_file: %w", err)
+	}
+	key := []byte(strings.TrimSpace(string(b)))
+	if len(key) < minKeyBytes {
+		return nil, fmt.Errorf("reading auth.hs256_key_file: %s has %d bytes, under %d", a.HS256KeyFile, len(key), minKeyBytes)
+	}
+	return key, nil
+}
+
+// Redact is a URL without its password, for logs and errors.
+func Redact(u string) string {
+	parsed, err := url.Parse(u)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return parsed.Redacted()
+}
