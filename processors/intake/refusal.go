@@ -27,6 +27,12 @@ const (
 	InvalidID         = tidemarkv1.QuarantineReason_QUARANTINE_REASON_INVALID_ID
 )
 
+// reasons lists them.
+var reasons = []Reason{
+	NullPayload, Oversized, MalformedEnvelope, UnknownOperation, UnknownAggregate, KeyMismatch, WrongPartition,
+	InvalidPosition, InvalidTime, MalformedPayload, UnknownKind, UnknownState, InvalidVersion, InvalidID,
+}
+
 // refusal says why a record cannot be used. Its detail names fields and
 // numbers, and never holds text from the record.
 type refusal struct {

@@ -1,0 +1,114 @@
+package intake
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	records     map[Outcome]prometheus.Counter
+	quarantined map[Reason]*tally
+	slow        prometheus.Counter
+	watermarks  *watermarks
+}
+
+// newMetrics registers intake's metrics; a nil registerer leaves them
+// unregistered. Every label value stands at 0 from the start, so that an alert
+// on a rise sees the first one.
+func newMetrics(reg prometheus.Registerer, now func() time.Time) (*metrics, error) {
+	records := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidemark_intake_records_total", Help: "Records of the change feed, by what became of them."}, []string{"result"})
+	quarantined := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "tidemark_intake_quarantined_total", Help: "Records set aside, by reason."}, []string{"reason"})
+	m := &metrics{
+		records:     map[Outcome]prometheus.Counter{},
+		quarantined: map[Reason]*tally{},
+		slow: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidemark_intake_slow_decodes_total", Help: "Records whose shape only the slow decoder knows."}),
+		watermarks: &watermarks{now: now, byShard: map[int]watermark{}},
+	}
+	for _, o := range []Outcome{Changed, Sealed, Proven, Quarantined} {
+		m.records[o] = records.WithLabelValues(string(o))
+	}
+	for _, r := range reasons {
+		m.quarantined[r] = &tally{Counter: quarantined.WithLabelValues(reasonLabel(r))}
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(records), reg.Register(quarantined), reg.Register(m.slow), reg.Register(m.watermarks))
+}
+
+func reasonLabel(r Reason) string {
+	return strings.ToLower(strings.TrimPrefix(r.String(), "QUARANTINE_REASON_"))
+}
+
+// tally is a counter that can be read.
+type tally struct {
+	prometheus.Counter
+	n atomic.Uint64
+}
+
+func (t *tally) add() uint64 {
+	t.Inc()
+	return t.n.Add(1)
+}
+
+func (m *metrics) observe(partition int, e Effects) {
+	m.records[e.Outcome].Inc()
+	if e.Slow {
+		m.slow.Inc()
+	}
+	if e.Outcome == Sealed {
+		m.watermarks.set(partition, watermark{seal: e.Seal, sealedAtUs: e.SealedAtUs})
+	}
+}
+
+type watermark struct {
+	seal       uint64
+	sealedAtUs int64
+}
+
+// watermarks collects each shard's newest seal and its age at the time of the
+// scrape.
+type watermarks struct {
+	now     func() time.Time
+	mu      sync.Mutex
+	byShard map[int]watermark
+}
+
+var (
+	sealDesc = prometheus.NewDesc("tidemark_intake_watermark_seal", "Newest seal of a shard that went on.", []string{"shard"}, nil)
+	lagDesc  = prometheus.NewDesc("tidemark_intake_watermark_lag_seconds", "Age of a shard's newest seal that went on.", []string{"shard"}, nil)
+)
+
+// set keeps the higher seal: a replay does not turn a watermark back.
+func (w *watermarks) set(shard int, m watermark) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if m.seal > w.byShard[shard].seal {
+		w.byShard[shard] = m
+	}
+}
+
+func (w *watermarks) Describe(ch chan<- *prometheus.Desc) {
+	ch <- sealDesc
+	ch <- lagDesc
+}
+
+func (w *watermarks) Collect(ch chan<- prometheus.Metric) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.now()
+	for shard, m := range w.byShard {
+		label := strconv.Itoa(shard)
+		ch <- prometheus.MustNewConstMetric(sealDesc, prometheus.GaugeValue, float64(m.seal), label)
+		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, now.Sub(time.UnixMicro(m.sealedAtUs)).Seconds(), label)
+	}
+}
