@@ -1,0 +1,73 @@
+package relations
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A verdict says what to do after a transaction's error. This is the one place
+// that decides it.
+type verdict int
+
+const (
+	permanent   verdict = iota // the same commands would meet it again
+	again                      // run again on the same connection
+	reconnect                  // run again on a new connection
+	noPartition                // make partitions, then run again
+)
+
+// classify judges err, met on conn (nil: while connecting). Running again is
+// safe after any error, even a lost answer to a commit, because the operation
+// ids of the batch are then found.
+func classify(err error, conn *pgx.Conn) verdict {
+	var pg *pgconn.PgError
+	switch {
+	case err == nil || conn == nil || conn.IsClosed():
+		return reconnect
+	case !errors.As(err, &pg):
+		return permanent // of this process: an argument or a row that pgx refuses
+	case isMissingPartition(err):
+		return noPartition
+	}
+	return classifyCode(pg.Code)
+}
+
+func classifyCode(code string) verdict {
+	switch code {
+	case "40001", "40P01", // serialization failure, deadlock
+		"55P03", "57014": // lock timeout, statement timeout
+		return again
+	case "25006", // read only: a standby, or no longer the primary
+		"42P01", "42883": // no table, no function: another process migrates
+		return reconnect
+	}
+	switch {
+	case strings.HasPrefix(code, "08"), // connection
+		strings.HasPrefix(code, "53"), // resources
+		strings.HasPrefix(code, "57"), // shutdown, starting up
+		strings.HasPrefix(code, "58"): // system, I/O
+		return reconnect
+	}
+	return permanent
+}
+
+// reason names an error for the retry metric, from a closed list.
+func reason(err error, v verdict) string {
+	var pg *pgconn.PgError
+	switch {
+	case v == noPartition:
+		return "no_partition"
+	case v == again && errors.As(err, &pg):
+		switch pg.Code {
+		case "40P01":
+			return "deadlock"
+		case "40001":
+			return "serialization"
+		}
+		return "timeout"
+	}
+	return "connection"
+}
