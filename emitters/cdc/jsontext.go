@@ -1,0 +1,124 @@
+package cdc
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const hexDigits = "0123456789abcdef"
+
+// plain tells which bytes stand for themselves in a JSON string.
+var plain = func() (p [256]bool) {
+	for c := 0x20; c < utf8.RuneSelf; c++ {
+		p[c] = c != '"' && c != '\\'
+	}
+	return p
+}()
+
+// appendString appends text as a JSON string, quoted, byte for byte as
+// encoding/json does without HTML escaping: control characters and U+2028/9
+// escaped, invalid UTF-8 replaced.
+func appendString(dst, text []byte) []byte {
+	return append(appendEscaped(append(dst, '"'), text), '"')
+}
+
+func appendEscaped(dst, text []byte) []byte {
+	start := 0
+	for i := 0; i < len(text); {
+		c := text[i]
+		if plain[c] {
+			i++
+			continue
+		}
+		if c < utf8.RuneSelf {
+			dst = appendEscape(append(dst, text[start:i]...), c)
+			i++
+			start = i
+			continue
+		}
+		r, size := utf8.DecodeRune(text[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			dst = append(append(dst, text[start:i]...), `\ufffd`...)
+		case r == '\u2028' || r == '\u2029':
+			dst = append(append(dst, text[start:i]...), '\\', 'u', '2', '0', '2', hexDigits[r&15])
+		default:
+			i += size
+			continue
+		}
+		i += size
+		start = i
+	}
+	return append(dst, text[start:]...)
+}
+
+func appendEscape(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, '\\', 'b')
+	case '\f':
+		return append(dst, '\\', 'f')
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+}
+
+// appendTimestamp appends a timestamptz as Debezium's ZonedTimestamp prints
+// it, quoted: 2026-08-19T10:20:30.123456Z. text is PostgreSQL's own form under
+// DateStyle ISO and TimeZone UTC, 2026-08-19 10:20:30.123456+00, which has
+// trimmed the fraction's trailing zeros already. Years above 9999 get a plus,
+// years BC a minus (1 BC is year 0), as Java's ISO form has them; infinity and
+// -infinity stay.
+func appendTimestamp(dst, text []byte) ([]byte, error) {
+	if string(text) == "infinity" || string(text) == "-infinity" {
+		return appendString(dst, text), nil
+	}
+	rest, bc := bytes.CutSuffix(text, []byte(" BC"))
+	day, clock, ok := bytes.Cut(rest, []byte{' '})
+	clock, utc := bytes.CutSuffix(clock, []byte("+00"))
+	year, monthDay, dashed := bytes.Cut(day, []byte{'-'})
+	if !ok || !utc || !dashed || !form(year, "") || !form(monthDay, "-") || !form(clock, ":.") {
+		return dst, fmt.Errorf("timestamp of %d bytes is not in ISO form at UTC", len(text))
+	}
+	dst = append(dst, '"')
+	switch {
+	case bc:
+		dst = appendYearBC(dst, year)
+	case len(year) > 4:
+		dst = append(append(dst, '+'), year...)
+	default:
+		dst = append(dst, year...)
+	}
+	dst = append(append(append(dst, '-'), monthDay...), 'T')
+	return append(append(dst, clock...), 'Z', '"'), nil
+}
+
+// form tells whether text is digits and the given separators.
+func form(text []byte, separators string) bool {
+	for _, c := range text {
+		if (c < '0' || c > '9') && strings.IndexByte(separators, c) < 0 {
+			return false
+		}
+	}
+	return len(text) > 0
+}
+
+func appendYearBC(dst, year []byte) []byte {
+	n := 0
+	for _, c := range year {
+		n = n*10 + int(c-'0')
+	}
+	if n--; n <= 0 {
+		return append(dst, "0000"...)
+	}
+	return fmt.Appendf(dst, "-%04d", n)
+}
