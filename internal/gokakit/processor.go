@@ -33,8 +33,11 @@ type ProcessorConfig struct {
 	// static, so that a restart does not move partitions.
 	Instance   string
 	HotStandby bool // keep the other partitions' tables warm
-	Logger     *slog.Logger
-	Registerer prometheus.Registerer // optional
+	// WriteBehind is how many bytes of acked rows a partition gathers in RAM
+	// before it writes them to its store; default 4 MiB.
+	WriteBehind int
+	Logger      *slog.Logger
+	Registerer  prometheus.Registerer // optional
 
 	weak Weakness
 	fs   vfs.FS
@@ -79,7 +82,8 @@ func NewProcessor(cfg ProcessorConfig) (*Processor, error) {
 	p := &Processor{cfg: cfg, group: g.ID, metrics: m, log: cfg.Logger.With("component", cfg.Group), why: errors.New("not started")}
 	if g.Table != "" {
 		p.table = cfg.Topology.Topic(g.Table)
-		p.stores = newStores(p.table, cfg.Schema, cfg.StateDir, m, cfg.weak, cfg.fs, p.log)
+		p.stores = newStores(p.table, cfg.Schema, cfg.StateDir, cfg.WriteBehind, m, cfg.fs, p.log)
+		p.stores.opts.weak = cfg.weak
 	}
 	return p, nil
 }

@@ -27,20 +27,23 @@ type stores struct {
 	byPart map[int]*store
 }
 
-// Sizes of the state store, per process and per partition.
+// Sizes of the state store.
 const (
-	cacheBytes       = 256 << 20
-	writeBehindBytes = 4 << 20
+	cacheBytes         = 256 << 20 // per process
+	defaultWriteBehind = 4 << 20   // per partition
 )
 
 var sharedCache = sync.OnceValue(func() *pebble.Cache { return pebble.NewCache(cacheBytes) })
 
-func newStores(table string, schema Schema, dir string, m *metrics, weak Weakness, fs vfs.FS, log *slog.Logger) *stores {
+func newStores(table string, schema Schema, dir string, writeBehind int, m *metrics, fs vfs.FS, log *slog.Logger) *stores {
+	if writeBehind == 0 {
+		writeBehind = defaultWriteBehind
+	}
 	if fs == nil {
 		fs = vfs.Default
 	}
 	return &stores{table: table, schema: schema, dir: dir, log: log, byPart: map[int]*store{},
-		opts: storeOptions{cache: sharedCache(), writeBehind: writeBehindBytes, weak: weak, metrics: m, fs: fs}}
+		opts: storeOptions{cache: sharedCache(), writeBehind: writeBehind, metrics: m, fs: fs}}
 }
 
 // get finds an open partition; nil when it is not open here.

@@ -194,7 +194,6 @@ func (s *store) put(key string, value []byte) (*write, error) {
 	}
 	if s.opts.weak.has(WithoutGate) {
 		s.settle(w)
-		s.acked++
 		return w, s.freezeIfFull()
 	}
 	return w, nil
@@ -253,7 +252,7 @@ func (s *store) ack(writes []*write, offsets []int64) error {
 		if err := s.usable(); err != nil {
 			return err
 		}
-		if offsets[i] != s.acked+1 && s.opts.weak&(WithoutFence|WithoutGate) == 0 {
+		if offsets[i] != s.acked+1 && !s.opts.weak.has(WithoutFence) {
 			s.opts.metrics.fenced.Inc()
 			s.failed = fmt.Errorf("table %s: changelog offset %d was acked where %d was due: another owner writes to this partition", s.where, offsets[i], s.acked+1)
 			return s.failed

@@ -96,10 +96,11 @@ func (s *store) openDB(log *slog.Logger) error {
 		return fmt.Errorf("table %s: making the state directory: %w", s.where, err)
 	}
 	o := &pebble.Options{
-		FS:                    s.opts.fs,
-		Cache:                 s.opts.cache,
-		DisableWAL:            true,
-		MemTableSize:          uint64(max(s.opts.writeBehind, 1<<20)),
+		FS:         s.opts.fs,
+		Cache:      s.opts.cache,
+		DisableWAL: true,
+		// A batch of half a memtable skips it; see writeBatch.
+		MemTableSize:          uint64(s.opts.writeBehind),
 		L0CompactionThreshold: 4,
 		MaxOpenFiles:          500,
 		Logger:                pebbleLog{log.With("table", s.where)},

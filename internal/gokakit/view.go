@@ -72,7 +72,7 @@ func NewView(cfg ViewConfig) (*View, error) {
 	log := cfg.Logger.With("component", "view", "table", s.Topic)
 	return &View{cfg: cfg, table: s, log: log, why: errors.New("not started"),
 		recovered: map[int]bool{},
-		stores:    newStores(s.Topic, cfg.Schema, cfg.StateDir, m, 0, nil, log)}, nil
+		stores:    newStores(s.Topic, cfg.Schema, cfg.StateDir, 0, m, nil, log)}, nil
 }
 
 // Run follows the table until ctx ends, through lost brokers and failures; it

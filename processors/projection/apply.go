@@ -1,0 +1,80 @@
+package projection
+
+import (
+	"fmt"
+
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// State is what the table holds of a relation and of its bucket; nil for what
+// was never seen. The first sight of a relation is its kind's initial state,
+// version 0 (C1).
+type State struct {
+	Relation *tidemarkv1.ProjectedRelation
+	Bucket   *tidemarkv1.BucketCount
+}
+
+// Apply counts a change that stood at inputOffset. It returns the row to
+// write, or nil when the change alters nothing:
+//
+//   - a version not above the projected one is old or a duplicate (I2, I3);
+//   - the same state again moves the version but no count (I4, I5);
+//   - the delta is between the projected state and the change's absolute
+//     state, whatever lay between (I6: nothing that a client or an event says
+//     is added);
+//   - an input offset that the bucket already includes is never counted again:
+//     it restores a relation that the log has lost and leaves the bucket as it
+//     is.
+//
+// A count that would go below zero is ErrNegative: the bucket is wrong and must
+// be rebuilt, not clamped (C6).
+func Apply(old State, c *tidemarkv1.RelationChange, inputOffset int64) (*tidemarkv1.ProjectedRelation, error) {
+	if c.RelationVersion <= old.Relation.GetVersion() {
+		return nil, nil
+	}
+	bucket := &tidemarkv1.BucketCount{InputOffset: -1}
+	if old.Bucket != nil {
+		bucket = old.Bucket
+	}
+	next := &tidemarkv1.ProjectedRelation{
+		State:            c.State,
+		Version:          c.RelationVersion,
+		StateChangedAtUs: c.StateChangedAtUs,
+		Position:         c.Position,
+		InputOffset:      inputOffset,
+		RouteEpoch:       c.Placement.GetRouteEpoch(),
+		Generation:       c.Placement.GetGeneration(),
+		CommittedAtUs:    c.CommittedAtUs,
+		Bucket:           bucket,
+	}
+	if inputOffset <= bucket.InputOffset {
+		return next, nil
+	}
+	counted := &tidemarkv1.BucketCount{
+		Active:      bucket.Active + active(c.State) - active(old.Relation.GetState()),
+		Disliked:    bucket.Disliked + disliked(c.State) - disliked(old.Relation.GetState()),
+		Seq:         bucket.Seq + 1,
+		InputOffset: inputOffset,
+	}
+	if counted.Active < 0 || counted.Disliked < 0 {
+		return nil, fmt.Errorf("%w: active %d, disliked %d after event %d of the bucket", ErrNegative, counted.Active, counted.Disliked, counted.Seq)
+	}
+	next.Bucket = counted
+	return next, nil
+}
+
+func active(s tidemarkv1.State) int64 {
+	switch topology.State(s) {
+	case topology.Liked, topology.Favorited, topology.Following:
+		return 1
+	}
+	return 0
+}
+
+func disliked(s tidemarkv1.State) int64 {
+	if topology.State(s) == topology.Disliked {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,231 @@
+package projection
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+func change(version uint64, state topology.State) *tidemarkv1.RelationChange {
+	return &tidemarkv1.RelationChange{Kind: tidemarkv1.Kind(state.Kind()), RelationVersion: version, State: tidemarkv1.State(state)}
+}
+
+// counter is a bucket with its relations, as the table holds them.
+type counter struct {
+	relations map[string]*tidemarkv1.ProjectedRelation
+	bucket    *tidemarkv1.BucketCount
+}
+
+func (c *counter) apply(t interface{ Fatal(...any) }, user string, ch *tidemarkv1.RelationChange, offset int64) bool {
+	next, err := Apply(State{c.relations[user], c.bucket}, ch, offset)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next == nil {
+		return false
+	}
+	c.relations[user], c.bucket = next, next.Bucket
+	return true
+}
+
+func newCounter() *counter { return &counter{relations: map[string]*tidemarkv1.ProjectedRelation{}} }
+
+// The seed's sequences (S 7.3) and invariants I2-I6, one step a line.
+func TestApplySequences(t *testing.T) {
+	type step struct {
+		version          uint64
+		state            topology.State
+		offset           int64
+		wrote            bool
+		active, disliked int64
+		seq              uint64
+	}
+	for name, steps := range map[string][]step{
+		"like counts once": {
+			{1, topology.Liked, 0, true, 1, 0, 1},
+		},
+		"duplicate v11 changes nothing (I2)": {
+			{11, topology.Liked, 0, true, 1, 0, 1},
+			{11, topology.Liked, 1, false, 1, 0, 1},
+		},
+		"v12 before v11: cancel first, no -1, late like does not revive (I3, I4)": {
+			{12, topology.Unliked, 0, true, 0, 0, 1},
+			{11, topology.Liked, 1, false, 0, 0, 1},
+		},
+		"v12 over a missing v11 folds like and cancel": {
+			{10, topology.Unliked, 0, true, 0, 0, 1},
+			{12, topology.Unliked, 1, true, 0, 0, 2},
+		},
+		"liked again is no +1 (I5)": {
+			{1, topology.Liked, 0, true, 1, 0, 1},
+			{3, topology.Liked, 1, true, 1, 0, 2},
+		},
+		"like to dislike moves both counts": {
+			{1, topology.Liked, 0, true, 1, 0, 1},
+			{2, topology.Disliked, 1, true, 0, 1, 2},
+			{3, topology.Unliked, 2, true, 0, 0, 3},
+		},
+		"follow and unfollow": {
+			{1, topology.Following, 0, true, 1, 0, 1},
+			{2, topology.Unfollowed, 1, true, 0, 0, 2},
+		},
+		"a replayed offset is not counted again": {
+			{1, topology.Liked, 5, true, 1, 0, 1},
+			{1, topology.Liked, 5, false, 1, 0, 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCounter()
+			for i, s := range steps {
+				if got := c.apply(t, "u", change(s.version, s.state), s.offset); got != s.wrote {
+					t.Fatalf("step %d: wrote %v, want %v", i, got, s.wrote)
+				}
+				if b := c.bucket; b.Active != s.active || b.Disliked != s.disliked || b.Seq != s.seq {
+					t.Fatalf("step %d: bucket %v, want active %d disliked %d seq %d", i, b, s.active, s.disliked, s.seq)
+				}
+			}
+		})
+	}
+}
+
+func TestApplyRestoresALostRelationWithoutCountingIt(t *testing.T) {
+	bucket := &tidemarkv1.BucketCount{Active: 7, Seq: 9, InputOffset: 40}
+	next, err := Apply(State{Bucket: bucket}, change(3, topology.Liked), 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next.Version != 3 || !next.Bucket.EqualVT(bucket) {
+		t.Fatalf("got %v", next)
+	}
+}
+
+func TestApplyRefusesANegativeBucket(t *testing.T) {
+	old := State{
+		Relation: &tidemarkv1.ProjectedRelation{State: tidemarkv1.State(topology.Liked), Version: 1},
+		Bucket:   &tidemarkv1.BucketCount{Seq: 1, InputOffset: 0},
+	}
+	if _, err := Apply(old, change(2, topology.Unliked), 1); !errors.Is(err, ErrNegative) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// However a bucket's changes are duplicated and reordered, and however often a
+// suffix of the input is read again, the counts are those of each relation's
+// highest version (I2-I6).
+func TestApplyEqualsTheFactsAfterAnyDelivery(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		states := []topology.State{topology.Unliked, topology.Liked, topology.Disliked}
+		type delivery struct {
+			user string
+			c    *tidemarkv1.RelationChange
+		}
+		var input []delivery
+		facts := map[string]*tidemarkv1.RelationChange{}
+		for _, user := range []string{"a", "b", "c"} {
+			for v := range rapid.IntRange(0, 5).Draw(t, "versions") {
+				c := change(uint64(v+1), rapid.SampledFrom(states).Draw(t, "state"))
+				facts[user] = c
+				for range rapid.IntRange(1, 3).Draw(t, "copies") {
+					input = append(input, delivery{user, c})
+				}
+			}
+		}
+		input = rapid.Permutation(input).Draw(t, "order")
+		c := newCounter()
+		var seq uint64
+		read := func(from, to int) {
+			for o := from; o < to; o++ {
+				c.apply(t, input[o].user, input[o].c, int64(o))
+				if s := c.bucket.GetSeq(); s < seq {
+					t.Fatalf("seq went back from %d to %d", seq, s)
+				}
+				seq = c.bucket.GetSeq()
+			}
+		}
+		at := 0
+		for range rapid.IntRange(0, 5).Draw(t, "restarts") {
+			stop := rapid.IntRange(at, len(input)).Draw(t, "stop")
+			read(at, stop)
+			at = rapid.IntRange(0, stop).Draw(t, "committed")
+		}
+		read(at, len(input))
+		var want tidemarkv1.BucketCount
+		for user, f := range facts {
+			want.Active += active(f.State)
+			want.Disliked += disliked(f.State)
+			if r := c.relations[user]; r.Version != f.RelationVersion || r.State != f.State {
+				t.Fatalf("relation %s is %v, its fact %v", user, r, f)
+			}
+		}
+		if c.bucket.GetActive() != want.Active || c.bucket.GetDisliked() != want.Disliked {
+			t.Fatalf("bucket %v, facts %v", c.bucket, &want)
+		}
+	})
+}
+
+func TestSchemaReadsWhatApplyWrites(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := &tidemarkv1.ProjectedRelation{
+			State: tidemarkv1.State(topology.Liked), Version: rapid.Uint64Min(1).Draw(t, "version"),
+			StateChangedAtUs: rapid.Int64().Draw(t, "at"), InputOffset: rapid.Int64Min(0).Draw(t, "offset"),
+			Position:      &tidemarkv1.SourcePosition{Shard: rapid.Uint32().Draw(t, "shard"), Lsn: rapid.Uint64().Draw(t, "lsn")},
+			CommittedAtUs: rapid.Int64Min(0).Draw(t, "committed"),
+			Bucket: &tidemarkv1.BucketCount{Active: rapid.Int64Min(0).Draw(t, "active"), Disliked: rapid.Int64Min(0).Draw(t, "disliked"),
+				Seq: rapid.Uint64Min(1).Draw(t, "seq"), InputOffset: rapid.Int64Min(0).Draw(t, "bucket offset")},
+		}
+		value, err := (&tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Relation{Relation: r}}).MarshalVT()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := (Schema{}).Version(value); err != nil || v != r.Version {
+			t.Fatalf("version %d, %v", v, err)
+		}
+		if _, at := news(value); at != r.CommittedAtUs {
+			t.Fatalf("committed at %d, want %d", at, r.CommittedAtUs)
+		}
+		var got []gokakit.Derived
+		key := topology.CountedKey(3, 0x1f2, topology.Relation{Kind: topology.Like, User: "u:7", Target: "V|9"})
+		if err := (Schema{}).Derive(key, value, func(d gokakit.Derived) { got = append(got, d) }); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != 1 || got[0].Group != topology.TargetKey(topology.Like, "V|9") || got[0].Item != "01f2" || got[0].Seq != r.Bucket.Seq {
+			t.Fatalf("derived %+v", got)
+		}
+		b, err := decodeBucket(got[0].Value)
+		if err != nil || !b.EqualVT(r.Bucket) {
+			t.Fatalf("bucket %v, %v", b, err)
+		}
+	})
+}
+
+func FuzzSchema(f *testing.F) {
+	value, _ := (&tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Watermark{Watermark: &tidemarkv1.SourceWatermark{Shard: 1, Seal: 2}}}).MarshalVT()
+	f.Add("0001|0002|like:u:v", value)
+	f.Fuzz(func(t *testing.T, key string, value []byte) {
+		_, _ = Schema{}.Version(value)
+		_ = Schema{}.Derive(key, value, func(gokakit.Derived) {})
+		news(value)
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	m := topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 8)
+	rel := topology.Relation{Kind: topology.Like, User: "u", Target: "v"}
+	c := change(1, topology.Liked)
+	c.UserId, c.TargetId, c.Placement = rel.User, rel.Target, m.Place(rel)
+	value, _ := (&tidemarkv1.BucketChange{Body: &tidemarkv1.BucketChange_Relation{Relation: c}}).MarshalVT()
+	f.Add(topology.CountedKey(int(c.Placement.Partition), int(c.Placement.VirtualBucket), rel), value, int(c.Placement.Partition))
+	f.Fuzz(func(t *testing.T, key string, value []byte, partition int) {
+		var b tidemarkv1.BucketChange
+		if decode(m, topology.Record{Key: key, Value: value, Partition: partition}, &b) == nil && b.GetRelation() != nil {
+			if next, err := Apply(State{}, b.GetRelation(), 0); err == nil && next == nil {
+				t.Fatal("a first change of a relation was not counted")
+			}
+		}
+	})
+}
