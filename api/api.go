@@ -1,0 +1,92 @@
+package api
+
+import (
+	_ "embed"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// document is the committed OpenAPI document. It covers commands and queries,
+// whichever of them a process serves, and equals what the code declares
+// (TestOpenAPI).
+//
+//go:embed openapi.json
+var document []byte
+
+// Config of an API.
+type Config struct {
+	// Verifier proves the tokens of all requests under /v1/. Required; its Run
+	// is the caller's to run.
+	Verifier *Verifier
+	// RequestTimeout bounds the work on one request; default 5s.
+	RequestTimeout time.Duration
+	Logger         *slog.Logger          // default: discard
+	Registerer     prometheus.Registerer // default: none
+}
+
+// API is an http.Handler with the operations that were registered on it.
+type API struct {
+	mux            *http.ServeMux
+	huma           huma.API
+	verifier       *Verifier
+	measures       *measures
+	log            *slog.Logger
+	quiet          quietLog
+	requestTimeout time.Duration
+}
+
+// New makes an API that has /openapi.json and nothing else yet.
+func New(c Config) (*API, error) {
+	if c.Verifier == nil {
+		return nil, errors.New("api: no verifier is set, so no identity could be proven: set one")
+	}
+	if c.RequestTimeout <= 0 {
+		c.RequestTimeout = 5 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMeasures(c.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	a := &API{
+		mux: http.NewServeMux(), verifier: c.Verifier, measures: m, requestTimeout: c.RequestTimeout,
+		log: c.Logger.With("component", "api"),
+	}
+	a.quiet.log = a.log
+	a.huma = humago.New(a.mux, humaConfig())
+	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json;version=3.1")
+		_, _ = w.Write(document)
+	})
+	return a, nil
+}
+
+// humaConfig has no pages and no paths of huma's own: its documentation page
+// loads scripts from elsewhere, and /openapi.json is the committed document.
+func humaConfig() huma.Config {
+	c := huma.Config{OpenAPI: &huma.OpenAPI{
+		OpenAPI: "3.1.0",
+		Info: &huma.Info{
+			Title:   "tidemark",
+			Version: "1",
+			Description: "Relations (like, favorite, follow) as committed facts, and counts that say what they include.\n\n" +
+				"Commands set an absolute state and are idempotent by Idempotency-Key. Every refusal is a problem (RFC 9457) with a stable type.",
+		},
+		Components: &huma.Components{
+			Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				bearerScheme: {Type: "http", Scheme: "bearer", BearerFormat: "JWT", Description: "JWT with the claims sub (the user) and exp; roles grants more."},
+			},
+		},
+	}}
+	c.AllowAdditionalPropertiesByDefault = true
+	return c
+}

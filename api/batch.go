@@ -1,0 +1,101 @@
+package api
+
+import (
+	"net/http"
+	"reflect"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tidemark/tidemark/relations"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// batch serves the batch query of one kind. It is the hot path: the body is
+// read and the answer written without reflection, and TestBatchAnswer holds
+// the answer to the documented types.
+type batch struct {
+	kind          topology.Kind
+	idsName       string // of the query's ids
+	itemName      string // of an item's id
+	query, answer reflect.Type
+
+	api    *API
+	facts  RelationReader
+	counts CountReader
+}
+
+var batches = []batch{
+	{kind: topology.Like, idsName: "videoIds", itemName: "videoId", query: reflect.TypeFor[VideosQuery](), answer: reflect.TypeFor[VideosAnswer]()},
+	{kind: topology.Favorite, idsName: "videoIds", itemName: "videoId", query: reflect.TypeFor[VideosQuery](), answer: reflect.TypeFor[VideosAnswer]()},
+	{kind: topology.Follow, idsName: "userIds", itemName: "userId", query: reflect.TypeFor[UsersQuery](), answer: reflect.TypeFor[UsersAnswer]()},
+}
+
+func (b batch) serve(w http.ResponseWriter, r *http.Request) *Problem {
+	text, p := readBody(w, r)
+	if p != nil {
+		return p
+	}
+	query, p := decodeBatch(text, b.idsName)
+	if p != nil {
+		return p
+	}
+	ctx := r.Context()
+	// Counts first: they are local, and without them there is no answer.
+	counts, err := b.counts.Counts(b.kind, query.unique)
+	if err != nil {
+		return b.api.countsProblem(ctx, err)
+	}
+	facts, err := b.facts.States(ctx, IdentityOf(ctx).User, b.kind, query.unique)
+	if err != nil {
+		return b.api.storeProblem(ctx, err, "relations cannot be read now: try again")
+	}
+	b.write(w, query, facts, counts)
+	return nil
+}
+
+var answers = sync.Pool{New: func() any { return new([]byte) }}
+
+func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []Count) {
+	buf := answers.Get().(*[]byte)
+	defer answers.Put(buf)
+	out := append((*buf)[:0], `{"items":[`...)
+	for i, id := range q.ids {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		at := q.place[i]
+		out = b.appendItem(out, id, facts[at], counts[at], q.least != nil && facts[at].Version < q.least[at])
+	}
+	out = append(out, "]}\n"...)
+	*buf = out
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Content-Length", strconv.Itoa(len(out)))
+	_, _ = w.Write(out)
+}
+
+// appendItem appends a VideoItem or UserItem.
+//
+// A fact below the client's minimum is not a stale read, since facts are read
+// from where they are committed: it is the truth, marked.
+func (b batch) appendItem(out []byte, id string, f relations.Fact, c Count, below bool) []byte {
+	out = append(append(append(out, `{"`...), b.itemName...), `":`...)
+	out = appendString(out, id)
+	out = append(append(append(out, `,"myState":"`...), f.State.String()...), `","relationVersion":`...)
+	out = strconv.AppendUint(out, f.Version, 10)
+	out = append(out, `,"displayCount":`...)
+	out = strconv.AppendInt(out, c.Active, 10)
+	out = append(out, `,"countSnapshotAt":`...)
+	if c.GeneratedAt.IsZero() {
+		out = append(out, "null"...)
+	} else {
+		out = append(out, '"')
+		out = append(c.GeneratedAt.UTC().AppendFormat(out, time.RFC3339Nano), '"')
+	}
+	if below {
+		out = append(out, `,"belowMinimum":true`...)
+	}
+	return append(out, '}')
+}

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const problemPrefix = "urn:tidemark:problem:"
+
+// problemKind is a stable problem type: its URN never changes its meaning.
+type problemKind struct {
+	name   string
+	status int
+	title  string
+}
+
+// The problem types. docs/api.md explains each; a test keeps it complete.
+var (
+	kindInvalidRequest     = problemKind{"invalid-request", http.StatusBadRequest, "The request is not valid"}
+	kindUnauthenticated    = problemKind{"unauthenticated", http.StatusUnauthorized, "A valid bearer token is needed"}
+	kindNotFound           = problemKind{"not-found", http.StatusNotFound, "There is no such resource"}
+	kindOperationUnknown   = problemKind{"operation-unknown", http.StatusNotFound, "The operation is not known"}
+	kindMethodNotAllowed   = problemKind{"method-not-allowed", http.StatusMethodNotAllowed, "The resource does not have this method"}
+	kindRequestTimeout     = problemKind{"request-timeout", http.StatusRequestTimeout, "The request body came too slowly"}
+	kindStaleBaseVersion   = problemKind{"stale-base-version", http.StatusConflict, "The relation has changed since the base version"}
+	kindBodyTooLarge       = problemKind{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large"}
+	kindUnsupportedMedia   = problemKind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body must be JSON"}
+	kindKeyReused          = problemKind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another command"}
+	kindInternal           = problemKind{"internal", http.StatusInternalServerError, "The server made a mistake"}
+	kindStoreUnavailable   = problemKind{"store-unavailable", http.StatusServiceUnavailable, "Relations cannot be reached now"}
+	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
+	kindIdentityUnverified = problemKind{"identity-unavailable", http.StatusServiceUnavailable, "Tokens cannot be verified now"}
+)
+
+func (k problemKind) uri() string { return problemPrefix + k.name }
+
+// FieldError names one field at fault.
+type FieldError struct {
+	Location string `json:"location" doc:"Where: body.desiredState, body.videoIds[3], path.id, header.Idempotency-Key, query.name" example:"body.desiredState"`
+	Message  string `json:"message" doc:"What is wrong with it; reads after the location" example:"is missing"`
+}
+
+// Problem is every answer that is not a success: RFC 9457.
+type Problem struct {
+	Type            string         `json:"type" format:"uri" doc:"Stable name of the problem type" example:"urn:tidemark:problem:invalid-request"`
+	Title           string         `json:"title" doc:"The problem type in words; the same for every occurrence"`
+	Status          int            `json:"status" doc:"The HTTP status" example:"400"`
+	Detail          string         `json:"detail,omitempty" doc:"What happened this time and what to do"`
+	Errors          []FieldError   `json:"errors,omitempty" nullable:"false" doc:"The fields at fault"`
+	CurrentRelation *RelationState `json:"currentRelation,omitempty" doc:"With stale-base-version: the relation as it is"`
+
+	retryAfter time.Duration
+	challenge  string // WWW-Authenticate
+}
+
+func newProblem(k problemKind, detail string) *Problem {
+	return &Problem{Type: k.uri(), Title: k.title, Status: k.status, Detail: detail}
+}
+
+// invalid refuses one field; message reads after the field's name.
+func invalid(location, message string) *Problem {
+	p := newProblem(kindInvalidRequest, location+" "+message)
+	p.Errors = []FieldError{{Location: location, Message: message}}
+	return p
+}
+
+// unavailable asks the client to come again after a while.
+func unavailable(k problemKind, detail string) *Problem {
+	p := newProblem(k, detail)
+	p.retryAfter = time.Second
+	return p
+}
+
+// Error makes a Problem an error.
+func (p *Problem) Error() string { return p.Title + ": " + p.Detail }
+
+func (p *Problem) write(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Cache-Control", "no-store")
+	if p.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(max(1, int(p.retryAfter.Round(time.Second)/time.Second))))
+	}
+	if p.challenge != "" {
+		h.Set("WWW-Authenticate", p.challenge)
+	}
+	w.WriteHeader(p.Status)
+	encodeJSON(w, p)
+}
+
+// asProblem finds the Problem in err, if err is one.
+func asProblem(err error) (*Problem, bool) {
+	var p *Problem
+	ok := errors.As(err, &p)
+	return p, ok
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	encodeJSON(w, v)
+}
+
+// encodeJSON writes v. The only error left at this point is a client that has
+// gone, for whom there is nothing to do.
+func encodeJSON(w http.ResponseWriter, v any) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+}
