@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -29,10 +30,10 @@ type Emission struct {
 // Effects are what a record leads to.
 type Effects struct {
 	Outcome    Outcome
-	Reason     Reason // of Quarantined
-	Slow       bool   // the record was not in the usual shape and cost several times as much
-	Seal       uint64 // of Sealed
-	SealedAtUs int64  // of Sealed
+	Reason     quarantine.Reason // of Quarantined
+	Slow       bool              // the record was not in the usual shape and cost several times as much
+	Seal       uint64            // of Sealed
+	SealedAtUs int64             // of Sealed
 	Emissions  []Emission
 }
 
@@ -129,10 +130,9 @@ func (c *Core) proven(w *workspace) Effects {
 	return Effects{Outcome: Proven, Slow: w.slow}
 }
 
-func (c *Core) quarantine(r topology.Record, no *refusal, slow bool) Effects {
-	return Effects{Outcome: Quarantined, Reason: no.reason, Slow: slow, Emissions: []Emission{
-		{c.setAside, topology.QuarantineKey(r.Key), marshal(topology.NewQuarantined(r, no.reason, no.detail))},
-	}}
+func (c *Core) quarantine(r topology.Record, no *quarantine.Refusal, slow bool) Effects {
+	key, value := no.Record(r)
+	return Effects{Outcome: Quarantined, Reason: no.Reason, Slow: slow, Emissions: []Emission{{c.setAside, key, value}}}
 }
 
 // marshal encodes a message of this package's own making, which cannot fail.

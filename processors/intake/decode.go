@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -32,13 +33,13 @@ func operation(op string) bool { return op == "c" || op == "r" }
 
 // decode fills m from r, or says why r cannot be used. It is a function of r
 // alone.
-func (m *message) decode(r topology.Record) *refusal {
+func (m *message) decode(r topology.Record) *quarantine.Refusal {
 	m.slow = false
 	if r.Value == nil {
-		return refuse(NullPayload, "the record has no value")
+		return quarantine.Refuse(quarantine.NullPayload, "the record has no value")
 	}
 	if len(r.Value) > topology.MaxEnvelopeBytes {
-		return refuse(Oversized, "the value has %d bytes, more than %d", len(r.Value), topology.MaxEnvelopeBytes)
+		return quarantine.Refuse(quarantine.Oversized, "the value has %d bytes, more than %d", len(r.Value), topology.MaxEnvelopeBytes)
 	}
 	slow, no := m.env.read(r.Value)
 	if m.slow = slow; no != nil {
@@ -55,22 +56,22 @@ func (m *message) decode(r topology.Record) *refusal {
 	case topology.AggregateProof:
 		return m.decodeProof(r)
 	}
-	return refuse(UnknownAggregate, "the aggregate type is none of relation, seal, proof")
+	return quarantine.Refuse(quarantine.UnknownAggregate, "the aggregate type is none of relation, seal, proof")
 }
 
-func (m *message) checkEnvelope(r topology.Record) *refusal {
+func (m *message) checkEnvelope(r topology.Record) *quarantine.Refusal {
 	e := &m.env
 	switch {
 	case !operation(string(e.op)):
-		return refuse(UnknownOperation, "op is neither c nor r")
+		return quarantine.Refuse(quarantine.UnknownOperation, "op is neither c nor r")
 	case e.outboxID < 1:
-		return refuse(MalformedEnvelope, "after.id is below 1")
+		return quarantine.Refuse(quarantine.MalformedEnvelope, "after.id is below 1")
 	case string(e.aggregateID) != r.Key:
-		return refuse(KeyMismatch, "the key is not after.aggregateid")
+		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not after.aggregateid")
 	case e.sourceShard != int64(r.Partition):
-		return refuse(WrongPartition, "after.source_shard is %d, the record lies in partition %d", e.sourceShard, r.Partition)
+		return quarantine.Refuse(quarantine.WrongPartition, "after.source_shard is %d, the record lies in partition %d", e.sourceShard, r.Partition)
 	case e.committedAtUs < 1 || e.committedAtUs > maxMicros:
-		return refuse(InvalidTime, "source.ts_us is not a time after 1970")
+		return quarantine.Refuse(quarantine.InvalidTime, "source.ts_us is not a time after 1970")
 	}
 	if _, no := micros(e.createdAt, "after.created_at"); no != nil {
 		return no
@@ -80,18 +81,18 @@ func (m *message) checkEnvelope(r topology.Record) *refusal {
 
 // decodePosition reads source.sequence, a JSON text such as ["17","42"] or
 // [null,"42"], whose second number is source.lsn.
-func (m *message) decodePosition(r topology.Record) *refusal {
+func (m *message) decodePosition(r topology.Record) *quarantine.Refusal {
 	previous, lsn, ok := scanSequence(m.env.sequence)
 	if !ok {
 		if previous, lsn, ok = unmarshalSequence(m.env.sequence); !ok {
-			return refuse(InvalidPosition, "source.sequence is not a pair of log positions")
+			return quarantine.Refuse(quarantine.InvalidPosition, "source.sequence is not a pair of log positions")
 		}
 	}
 	switch {
 	case lsn == 0:
-		return refuse(InvalidPosition, "the log position is 0")
+		return quarantine.Refuse(quarantine.InvalidPosition, "the log position is 0")
 	case m.env.lsn < 1 || lsn != uint64(m.env.lsn):
-		return refuse(InvalidPosition, "source.lsn is not the second number of source.sequence")
+		return quarantine.Refuse(quarantine.InvalidPosition, "source.lsn is not the second number of source.sequence")
 	}
 	m.position.Shard, m.position.PreviousCommitLsn, m.position.Lsn = uint32(r.Partition), previous, lsn
 	return nil
@@ -136,9 +137,9 @@ func unmarshalSequence(b []byte) (previous, lsn uint64, ok bool) {
 	return previous, lsn, err == nil
 }
 
-func (m *message) decodeRelation(r topology.Record) *refusal {
+func (m *message) decodeRelation(r topology.Record) *quarantine.Refusal {
 	if string(m.env.eventType) != topology.TypeRelationChanged {
-		return refuse(UnknownAggregate, "the type of a relation row is not %s", topology.TypeRelationChanged)
+		return quarantine.Refuse(quarantine.UnknownAggregate, "the type of a relation row is not %s", topology.TypeRelationChanged)
 	}
 	slow, no := m.event.read(m.env.payload)
 	m.slow = m.slow || slow
@@ -153,7 +154,7 @@ func (m *message) decodeRelation(r topology.Record) *refusal {
 		return no
 	}
 	if m.event.sourceShard != int64(r.Partition) {
-		return refuse(WrongPartition, "sourceShard is %d, the record lies in partition %d", m.event.sourceShard, r.Partition)
+		return quarantine.Refuse(quarantine.WrongPartition, "sourceShard is %d, the record lies in partition %d", m.event.sourceShard, r.Partition)
 	}
 	changedAt, no := micros(m.event.stateChangedAt, "stateChangedAt")
 	if no != nil {
@@ -176,27 +177,27 @@ func (m *message) decodeRelation(r topology.Record) *refusal {
 
 // states reads kind, states and version. The previous state is for audit only
 // and may be absent.
-func (e *event) states() (state, previous topology.State, _ *refusal) {
+func (e *event) states() (state, previous topology.State, _ *quarantine.Refusal) {
 	kind, ok := kindsByName[string(e.kind)]
 	if !ok {
-		return 0, 0, refuse(UnknownKind, "kind is none of like, favorite, follow")
+		return 0, 0, quarantine.Refuse(quarantine.UnknownKind, "kind is none of like, favorite, follow")
 	}
 	state = statesByName[string(e.state)]
 	if state.Kind() != kind {
-		return 0, 0, refuse(UnknownState, "absoluteState is not a state of a %s", kind)
+		return 0, 0, quarantine.Refuse(quarantine.UnknownState, "absoluteState is not a state of a %s", kind)
 	}
 	previous = statesByName[string(e.previousState)]
 	if len(e.previousState) > 0 && previous.Kind() != kind {
-		return 0, 0, refuse(UnknownState, "previousState is not a state of a %s", kind)
+		return 0, 0, quarantine.Refuse(quarantine.UnknownState, "previousState is not a state of a %s", kind)
 	}
 	if e.version == 0 {
-		return 0, 0, refuse(InvalidVersion, "relationVersion is 0 or absent")
+		return 0, 0, quarantine.Refuse(quarantine.InvalidVersion, "relationVersion is 0 or absent")
 	}
 	return state, previous, nil
 }
 
 // checkIDs reads the ids, which must be those of the key.
-func (m *message) checkIDs(r topology.Record) *refusal {
+func (m *message) checkIDs(r topology.Record) *quarantine.Refusal {
 	m.relation = topology.Relation{
 		Kind:   kindsByName[string(m.event.kind)],
 		User:   string(m.event.userID),
@@ -204,20 +205,20 @@ func (m *message) checkIDs(r topology.Record) *refusal {
 	}
 	m.change.EventId = string(m.event.eventID)
 	if err := topology.CheckID(m.change.EventId); err != nil {
-		return refuse(InvalidID, "eventId %v", err)
+		return quarantine.Refuse(quarantine.InvalidID, "eventId %v", err)
 	}
 	if err := topology.CheckID(m.relation.User); err != nil {
-		return refuse(InvalidID, "userId %v", err)
+		return quarantine.Refuse(quarantine.InvalidID, "userId %v", err)
 	}
 	if err := topology.CheckID(m.relation.Target); err != nil {
-		return refuse(InvalidID, "targetId %v", err)
+		return quarantine.Refuse(quarantine.InvalidID, "targetId %v", err)
 	}
 	m.key = m.relation.AppendKey(m.key[:0])
 	switch {
 	case string(m.key) != r.Key:
-		return refuse(KeyMismatch, "the key is not that of kind, userId and targetId")
+		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not that of kind, userId and targetId")
 	case string(m.event.aggregateKey) != r.Key:
-		return refuse(KeyMismatch, "the key is not aggregateKey")
+		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not aggregateKey")
 	}
 	return nil
 }
@@ -226,13 +227,13 @@ func (m *message) checkIDs(r topology.Record) *refusal {
 const maxMicros = 253402300800_000000 - 1
 
 // micros reads an RFC 3339 time after 1970.
-func micros(b []byte, field string) (int64, *refusal) {
+func micros(b []byte, field string) (int64, *quarantine.Refusal) {
 	var t time.Time
 	if t.UnmarshalText(b) != nil {
-		return 0, refuse(InvalidTime, "%s is not an RFC 3339 time", field)
+		return 0, quarantine.Refuse(quarantine.InvalidTime, "%s is not an RFC 3339 time", field)
 	}
 	if us := t.UnixMicro(); us > 0 && us <= maxMicros {
 		return us, nil
 	}
-	return 0, refuse(InvalidTime, "%s is not a time after 1970", field)
+	return 0, quarantine.Refuse(quarantine.InvalidTime, "%s is not a time after 1970", field)
 }

@@ -14,7 +14,7 @@
 // Metrics:
 //
 //	tidemark_intake_records_total{result}        change, seal, proof, quarantined
-//	tidemark_intake_quarantined_total{reason}    reasons of tidemark.v1.QuarantineReason, in lower case
+//	tidemark_intake_quarantined_total{reason}    reasons of the contract, in lower case
 //	tidemark_intake_slow_decodes_total           records of an unusual shape, several times as dear
 //	tidemark_intake_watermark_seal{shard}        newest seal that went on
 //	tidemark_intake_watermark_lag_seconds{shard} age of that seal

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"unicode/utf8"
+
+	"github.com/tidemark/tidemark/internal/quarantine"
 )
 
 // envelope is what intake needs of a Debezium envelope of an outbox row.
@@ -43,9 +45,9 @@ const (
 
 // read fills e from an envelope. slow tells that its shape was not the usual
 // one, so that encoding/json read it, at several times the cost.
-func (e *envelope) read(b []byte) (slow bool, _ *refusal) {
+func (e *envelope) read(b []byte) (slow bool, _ *quarantine.Refusal) {
 	if !utf8.Valid(b) {
-		return true, refuse(MalformedEnvelope, "the envelope is not UTF-8")
+		return true, quarantine.Refuse(quarantine.MalformedEnvelope, "the envelope is not UTF-8")
 	}
 	if e.scan(b) {
 		return false, nil
@@ -165,42 +167,42 @@ type looseEnvelope struct {
 
 // envelopeReasons are the members that, missing or of the wrong type, have a
 // reason of their own.
-var envelopeReasons = map[string]Reason{
-	"op":               UnknownOperation,
-	"after.payload":    MalformedPayload,
-	"after.created_at": InvalidTime,
-	"source.sequence":  InvalidPosition,
-	"source.lsn":       InvalidPosition,
-	"source.ts_us":     InvalidTime,
+var envelopeReasons = map[string]quarantine.Reason{
+	"op":               quarantine.UnknownOperation,
+	"after.payload":    quarantine.MalformedPayload,
+	"after.created_at": quarantine.InvalidTime,
+	"source.sequence":  quarantine.InvalidPosition,
+	"source.lsn":       quarantine.InvalidPosition,
+	"source.ts_us":     quarantine.InvalidTime,
 }
 
 // unmarshal reads any JSON object and says what is wrong with it.
-func (e *envelope) unmarshal(b []byte) *refusal {
+func (e *envelope) unmarshal(b []byte) *quarantine.Refusal {
 	var l looseEnvelope
 	field, err := unmarshal(b, &l)
 	switch {
 	case err != nil:
-		return refuse(MalformedEnvelope, "the envelope is not a JSON object")
+		return quarantine.Refuse(quarantine.MalformedEnvelope, "the envelope is not a JSON object")
 	case l.Op == nil && l.Schema != nil:
-		return refuse(MalformedEnvelope, "the envelope is wrapped in a schema: set value.converter.schemas.enable=false in the connector")
+		return quarantine.Refuse(quarantine.MalformedEnvelope, "the envelope is wrapped in a schema: set value.converter.schemas.enable=false in the connector")
 	case l.Op == nil && field != "op":
-		return refuse(MalformedEnvelope, "the envelope has no op")
+		return quarantine.Refuse(quarantine.MalformedEnvelope, "the envelope has no op")
 	case l.Op != nil && !operation(*l.Op):
-		return refuse(UnknownOperation, "op is neither c nor r")
+		return quarantine.Refuse(quarantine.UnknownOperation, "op is neither c nor r")
 	case field != "":
-		return refuse(reasonOf(field, envelopeReasons, MalformedEnvelope), "%s of the envelope has the wrong type", field)
+		return quarantine.Refuse(reasonOf(field, envelopeReasons, quarantine.MalformedEnvelope), "%s of the envelope has the wrong type", field)
 	}
 	if missing := l.missing(); missing != "" {
-		return refuse(reasonOf(missing, envelopeReasons, MalformedEnvelope), "the envelope has no %s", missing)
+		return quarantine.Refuse(reasonOf(missing, envelopeReasons, quarantine.MalformedEnvelope), "the envelope has no %s", missing)
 	}
 	if l.After.Payload == nil {
-		return refuse(NullPayload, "column payload is null")
+		return quarantine.Refuse(quarantine.NullPayload, "column payload is null")
 	}
 	e.fill(&l)
 	return nil
 }
 
-func reasonOf(field string, reasons map[string]Reason, otherwise Reason) Reason {
+func reasonOf(field string, reasons map[string]quarantine.Reason, otherwise quarantine.Reason) quarantine.Reason {
 	if r, ok := reasons[field]; ok {
 		return r
 	}

@@ -1,6 +1,9 @@
 package intake
 
-import "github.com/tidemark/tidemark/topology"
+import (
+	"github.com/tidemark/tidemark/internal/quarantine"
+	"github.com/tidemark/tidemark/topology"
+)
 
 // event is what intake needs of a relation's event, topology.Event.
 type event struct {
@@ -32,7 +35,7 @@ const (
 )
 
 // read fills e from the payload of an outbox row; the fields lie in b.
-func (e *event) read(b []byte) (slow bool, _ *refusal) {
+func (e *event) read(b []byte) (slow bool, _ *quarantine.Refusal) {
 	if e.scan(b) {
 		return false, nil
 	}
@@ -98,28 +101,28 @@ type looseEvent struct {
 }
 
 // eventReasons are the members whose wrong type has a reason of its own.
-var eventReasons = map[string]Reason{
-	"eventId":         InvalidID,
-	"aggregateKey":    KeyMismatch,
-	"kind":            UnknownKind,
-	"userId":          InvalidID,
-	"targetId":        InvalidID,
-	"relationVersion": InvalidVersion,
-	"absoluteState":   UnknownState,
-	"previousState":   UnknownState,
-	"sourceShard":     WrongPartition,
-	"stateChangedAt":  InvalidTime,
+var eventReasons = map[string]quarantine.Reason{
+	"eventId":         quarantine.InvalidID,
+	"aggregateKey":    quarantine.KeyMismatch,
+	"kind":            quarantine.UnknownKind,
+	"userId":          quarantine.InvalidID,
+	"targetId":        quarantine.InvalidID,
+	"relationVersion": quarantine.InvalidVersion,
+	"absoluteState":   quarantine.UnknownState,
+	"previousState":   quarantine.UnknownState,
+	"sourceShard":     quarantine.WrongPartition,
+	"stateChangedAt":  quarantine.InvalidTime,
 }
 
 // unmarshal reads any JSON object. A missing member is left empty, which its
 // check refuses by name.
-func (e *event) unmarshal(b []byte) *refusal {
+func (e *event) unmarshal(b []byte) *quarantine.Refusal {
 	var l looseEvent
 	if r := unmarshalPayload(b, &l, eventReasons); r != nil {
 		return r
 	}
 	if l.SourceShard == nil {
-		return refuse(MalformedPayload, "the payload has no sourceShard")
+		return quarantine.Refuse(quarantine.MalformedPayload, "the payload has no sourceShard")
 	}
 	*e = event{
 		eventID:        []byte(l.EventID),
@@ -136,15 +139,15 @@ func (e *event) unmarshal(b []byte) *refusal {
 	return nil
 }
 
-func unmarshalPayload(b []byte, v any, reasons map[string]Reason) *refusal {
+func unmarshalPayload(b []byte, v any, reasons map[string]quarantine.Reason) *quarantine.Refusal {
 	field, err := unmarshal(b, v)
 	if err != nil {
-		return refuse(MalformedPayload, "the payload is not a JSON object")
+		return quarantine.Refuse(quarantine.MalformedPayload, "the payload is not a JSON object")
 	}
 	if field == "" {
 		return nil
 	}
-	return refuse(reasonOf(field, reasons, MalformedPayload), "%s of the payload has the wrong type", field)
+	return quarantine.Refuse(reasonOf(field, reasons, quarantine.MalformedPayload), "%s of the payload has the wrong type", field)
 }
 
 // Names of kinds and states, for look-ups that do not allocate.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -32,8 +33,8 @@ func FuzzEnvelope(f *testing.F) {
 		if !fast.scan(b) {
 			return
 		}
-		if no := slow.unmarshal(b); no != nil && !(no.reason == UnknownOperation && !operation(string(fast.op))) {
-			t.Fatalf("scanned, but encoding/json says %v: %s", no.reason, no.detail)
+		if no := slow.unmarshal(b); no != nil && !(no.Reason == quarantine.UnknownOperation && !operation(string(fast.op))) {
+			t.Fatalf("scanned, but encoding/json says %v: %s", no.Reason, no.Detail)
 		} else if no != nil {
 			return
 		}
@@ -57,7 +58,7 @@ func FuzzEvent(f *testing.F) {
 			return
 		}
 		if no := slow.unmarshal(b); no != nil {
-			t.Fatalf("scanned, but encoding/json says %v: %s", no.reason, no.detail)
+			t.Fatalf("scanned, but encoding/json says %v: %s", no.Reason, no.Detail)
 		}
 		if a, b := normal(fast), normal(slow); !reflect.DeepEqual(a, b) {
 			t.Fatalf("scanned %+v\nencoding/json %+v", a, b)

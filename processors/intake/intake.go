@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -27,10 +28,10 @@ type Config struct {
 
 // Intake is a member of the intake group.
 type Intake struct {
-	core      *Core
-	metrics   *metrics
-	processor *gokakit.Processor
-	log       *slog.Logger
+	core        *Core
+	metrics     *metrics
+	quarantined *quarantine.Tally
+	processor   *gokakit.Processor
 }
 
 // New checks the configuration; it does not talk to Kafka yet.
@@ -42,9 +43,12 @@ func New(cfg Config) (*Intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Intake{core: core, log: cfg.Logger.With("component", topology.IntakeGroup)}
+	in := &Intake{core: core}
 	if in.metrics, err = newMetrics(cfg.Registerer, cfg.Now); err != nil {
 		return nil, fmt.Errorf("intake: registering metrics: %w", err)
+	}
+	if in.quarantined, err = quarantine.NewTally(topology.IntakeGroup, cfg.Registerer, cfg.Logger); err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
 	}
 	in.processor, err = gokakit.NewProcessor(gokakit.ProcessorConfig{
 		Client:     cfg.Client,
@@ -76,15 +80,7 @@ func (in *Intake) handle(p *gokakit.Partition, r gokakit.Record) error {
 	}
 	in.metrics.observe(r.Partition, e)
 	if e.Outcome == Quarantined {
-		in.quarantined(r, e.Reason)
+		in.quarantined.Add(r, e.Reason)
 	}
 	return nil
-}
-
-// quarantined counts every record and logs the 1st, 2nd, 4th, 8th, ... of a
-// reason, so that a feed that is wrong throughout does not flood the log.
-func (in *Intake) quarantined(r gokakit.Record, reason Reason) {
-	if n := in.metrics.quarantined[reason].add(); n&(n-1) == 0 {
-		in.log.Warn("quarantined a record of the change feed", "reason", reasonLabel(reason), "partition", r.Partition, "offset", r.Offset, "soFar", n)
-	}
 }

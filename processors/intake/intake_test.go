@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -161,10 +162,10 @@ func (f *feed) checkBuckets(records []*kgo.Record) {
 func (f *feed) checkQuarantine(records []*kgo.Record) {
 	f.t.Helper()
 	want := []struct {
-		reason Reason
+		reason quarantine.Reason
 		key    string
 		offset int64
-	}{{MalformedEnvelope, "like:u7:V9001", 1}, {NullPayload, "~0009|odd", 2}}
+	}{{quarantine.MalformedEnvelope, "like:u7:V9001", 1}, {quarantine.NullPayload, "~0009|odd", 2}}
 	for i, w := range want {
 		q := decodeAs(f.t, records[i].Value, &tidemarkv1.Quarantined{})
 		if q.Reason != w.reason || string(records[i].Key) != w.key || q.Offset != w.offset || q.Partition != 2 || q.Topic != f.topo.Topic(topology.CDC) || q.FirstSeenUs <= 0 {

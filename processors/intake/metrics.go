@@ -3,19 +3,16 @@ package intake
 import (
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 type metrics struct {
-	records     map[Outcome]prometheus.Counter
-	quarantined map[Reason]*tally
-	slow        prometheus.Counter
-	watermarks  *watermarks
+	records    map[Outcome]prometheus.Counter
+	slow       prometheus.Counter
+	watermarks *watermarks
 }
 
 // newMetrics registers intake's metrics; a nil registerer leaves them
@@ -24,11 +21,8 @@ type metrics struct {
 func newMetrics(reg prometheus.Registerer, now func() time.Time) (*metrics, error) {
 	records := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tidemark_intake_records_total", Help: "Records of the change feed, by what became of them."}, []string{"result"})
-	quarantined := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "tidemark_intake_quarantined_total", Help: "Records set aside, by reason."}, []string{"reason"})
 	m := &metrics{
-		records:     map[Outcome]prometheus.Counter{},
-		quarantined: map[Reason]*tally{},
+		records: map[Outcome]prometheus.Counter{},
 		slow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidemark_intake_slow_decodes_total", Help: "Records whose shape only the slow decoder knows."}),
 		watermarks: &watermarks{now: now, byShard: map[int]watermark{}},
@@ -36,28 +30,10 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) (*metrics, erro
 	for _, o := range []Outcome{Changed, Sealed, Proven, Quarantined} {
 		m.records[o] = records.WithLabelValues(string(o))
 	}
-	for _, r := range reasons {
-		m.quarantined[r] = &tally{Counter: quarantined.WithLabelValues(reasonLabel(r))}
-	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(records), reg.Register(quarantined), reg.Register(m.slow), reg.Register(m.watermarks))
-}
-
-func reasonLabel(r Reason) string {
-	return strings.ToLower(strings.TrimPrefix(r.String(), "QUARANTINE_REASON_"))
-}
-
-// tally is a counter that can be read.
-type tally struct {
-	prometheus.Counter
-	n atomic.Uint64
-}
-
-func (t *tally) add() uint64 {
-	t.Inc()
-	return t.n.Add(1)
+	return m, errors.Join(reg.Register(records), reg.Register(m.slow), reg.Register(m.watermarks))
 }
 
 func (m *metrics) observe(partition int, e Effects) {

@@ -3,21 +3,22 @@ package intake
 import (
 	"strconv"
 
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 )
 
 // sealReasons are the members of seals and proofs whose wrong type has a
 // reason of its own.
-var sealReasons = map[string]Reason{
-	"seal":      InvalidVersion,
-	"sealedAt":  InvalidTime,
-	"barrierId": InvalidID,
+var sealReasons = map[string]quarantine.Reason{
+	"seal":      quarantine.InvalidVersion,
+	"sealedAt":  quarantine.InvalidTime,
+	"barrierId": quarantine.InvalidID,
 }
 
 // decodeSeal reads a seal: the shard's stream is complete up to here.
-func (m *message) decodeSeal(r topology.Record) *refusal {
+func (m *message) decodeSeal(r topology.Record) *quarantine.Refusal {
 	if string(m.env.eventType) != topology.TypeSealed {
-		return refuse(UnknownAggregate, "the type of a seal row is not %s", topology.TypeSealed)
+		return quarantine.Refuse(quarantine.UnknownAggregate, "the type of a seal row is not %s", topology.TypeSealed)
 	}
 	var s struct {
 		Seal      uint64 `json:"seal"`
@@ -36,7 +37,7 @@ func (m *message) decodeSeal(r topology.Record) *refusal {
 	}
 	if s.BarrierID != "" {
 		if err := topology.CheckID(s.BarrierID); err != nil {
-			return refuse(InvalidID, "barrierId %v", err)
+			return quarantine.Refuse(quarantine.InvalidID, "barrierId %v", err)
 		}
 	}
 	m.aggregate = topology.AggregateSeal
@@ -47,9 +48,9 @@ func (m *message) decodeSeal(r topology.Record) *refusal {
 }
 
 // decodeProof reads the proof of a seal: what the settled interval holds.
-func (m *message) decodeProof(r topology.Record) *refusal {
+func (m *message) decodeProof(r topology.Record) *quarantine.Refusal {
 	if string(m.env.eventType) != topology.TypeSealProven {
-		return refuse(UnknownAggregate, "the type of a proof row is not %s", topology.TypeSealProven)
+		return quarantine.Refuse(quarantine.UnknownAggregate, "the type of a proof row is not %s", topology.TypeSealProven)
 	}
 	m.proof = topology.SealProof{}
 	p := &m.proof
@@ -60,7 +61,7 @@ func (m *message) decodeProof(r topology.Record) *refusal {
 		return no
 	}
 	if p.FromID < 1 || p.ToID < p.FromID || p.Rows < 0 || p.Rows > p.ToID-p.FromID {
-		return refuse(MalformedPayload, "the proof's interval and row count do not fit")
+		return quarantine.Refuse(quarantine.MalformedPayload, "the proof's interval and row count do not fit")
 	}
 	m.aggregate = topology.AggregateProof
 	return nil
@@ -68,12 +69,12 @@ func (m *message) decodeProof(r topology.Record) *refusal {
 
 // checkSealNumber wants a number from 1 that is also in the key, such as
 // seal:4711.
-func checkSealNumber(key, aggregate string, seal uint64) *refusal {
+func checkSealNumber(key, aggregate string, seal uint64) *quarantine.Refusal {
 	if seal == 0 {
-		return refuse(InvalidVersion, "the seal number is 0 or absent")
+		return quarantine.Refuse(quarantine.InvalidVersion, "the seal number is 0 or absent")
 	}
 	if key != aggregate+":"+strconv.FormatUint(seal, 10) {
-		return refuse(KeyMismatch, "the key is not %s:<seal number>", aggregate)
+		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not %s:<seal number>", aggregate)
 	}
 	return nil
 }
