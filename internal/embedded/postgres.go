@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -203,13 +205,11 @@ func (p *Postgres) launch(ctx context.Context, cfg PostgresConfig, bin Binaries,
 
 func serverArgs(data string, port int, settings map[string]string) []string {
 	all := defaultSettings()
-	for name, value := range settings {
-		all[name] = value
-	}
+	maps.Copy(all, settings)
 	all["port"] = strconv.Itoa(port)
 	args := []string{"-D", data}
-	for name, value := range all {
-		args = append(args, "-c", name+"="+value)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		args = append(args, "-c", name+"="+all[name])
 	}
 	return args
 }

@@ -41,7 +41,7 @@ func startProcess(cfg processConfig) (*process, error) {
 			return nil, fmt.Errorf("cutting the server's log: %w", err)
 		}
 	}
-	out, err := os.OpenFile(cfg.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	out, err := os.OpenFile(cfg.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the server's log: %w", err)
 	}
