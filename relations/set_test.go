@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -98,7 +99,12 @@ func TestI2RetriesNeverChangeTheVersionAgain(t *testing.T) {
 }
 
 func TestStaleBaseVersions(t *testing.T) {
-	for _, tc := range []struct {
+	urls := migrated(t, 1)
+	stores := map[StaleBasePolicy]*Store{
+		RejectStale:    openAt(t, urls, nil),
+		LastCommitWins: openAt(t, urls, func(c *Config) { c.StaleBase = LastCommitWins }),
+	}
+	for i, tc := range []struct {
 		policy  StaleBasePolicy
 		base    uint64
 		outcome Outcome
@@ -111,22 +117,23 @@ func TestStaleBaseVersions(t *testing.T) {
 		{LastCommitWins, 1, Applied, 3},
 		{LastCommitWins, 9, Applied, 3},
 	} {
-		urls := migrated(t, 1)
-		s := openAt(t, urls, func(c *Config) { c.StaleBase = tc.policy })
-		mustSet(t, s, based(command("a", v9001, topology.Liked), 0))
-		mustSet(t, s, based(command("b", v9001, topology.Disliked), 1))
-		r := mustSet(t, s, based(command("c", v9001, topology.Liked), tc.base))
+		s := stores[tc.policy]
+		r := relation(topology.Like, "u", fmt.Sprintf("v%d", i))
+		id := func(name string) string { return fmt.Sprintf("%s%d", name, i) }
+		mustSet(t, s, based(command(id("a"), r, topology.Liked), 0))
+		mustSet(t, s, based(command(id("b"), r, topology.Disliked), 1))
+		got := mustSet(t, s, based(command(id("c"), r, topology.Liked), tc.base))
 		state := topology.Liked
 		if tc.outcome == Rejected {
 			state = topology.Disliked
 		}
-		wantResult(t, r, tc.outcome, state, tc.version)
-		wantFact(t, r.Current, state, tc.version)
+		wantResult(t, got, tc.outcome, state, tc.version)
+		wantFact(t, got.Current, state, tc.version)
 		// The retry of a refused command is refused alike, whatever came since.
-		mustSet(t, s, command("d", v9001, topology.Unliked))
-		wantResult(t, mustSet(t, s, based(command("c", v9001, topology.Liked), tc.base)), tc.outcome, state, tc.version)
-		checkHistory(t, s, urls)
+		mustSet(t, s, command(id("d"), r, topology.Unliked))
+		wantResult(t, mustSet(t, s, based(command(id("c"), r, topology.Liked), tc.base)), tc.outcome, state, tc.version)
 	}
+	checkHistory(t, stores[RejectStale], urls)
 }
 
 func TestA3AnOperationIDIsBoundToItsFirstCommand(t *testing.T) {
