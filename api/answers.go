@@ -141,11 +141,13 @@ type CountAnswer struct {
 	DisplayCount     int64       `json:"displayCount" doc:"What to show: active without what is hidden"`
 	Found            bool        `json:"found" doc:"False if nobody has ever related to the target"`
 	GeneratedAt      *time.Time  `json:"generatedAt" doc:"When this count was made; null if not found"`
+	CommittedAt      *time.Time  `json:"committedAt" doc:"Commit of the newest change inside; null if not known"`
+	Seq              uint64      `json:"seq" doc:"Number of this count among the target's: a higher one is newer; 0 if not found"`
 	Generation       uint64      `json:"generation" doc:"Projection generation; 0 if not found"`
 	ManifestID       uint64      `json:"manifestId" doc:"Route manifest that the count was made under; 0 if not found"`
 	Partials         int         `json:"partials" doc:"Count partitions that contribute"`
 	AsOf             []CountAsOf `json:"asOf" nullable:"false" doc:"By source shard, the newest seal up to which the count is complete; a shard that is not listed has not been proven yet"`
-	StalenessSeconds float64     `json:"stalenessSeconds" doc:"Time since the oldest seal of asOf: every change committed before is included"`
+	StalenessSeconds *float64    `json:"stalenessSeconds" doc:"Time since the oldest seal of asOf: every change committed before it is included; null while a shard is missing in asOf"`
 }
 
 // CountAsOf is a source shard's position that a count includes whole.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -32,7 +31,7 @@ type Config struct {
 
 // API is an http.Handler with the operations that were registered on it.
 type API struct {
-	mux            *http.ServeMux
+	router         *router
 	huma           huma.API
 	verifier       *Verifier
 	measures       *measures
@@ -57,12 +56,12 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a := &API{
-		mux: http.NewServeMux(), verifier: c.Verifier, measures: m, requestTimeout: c.RequestTimeout,
+		router: &router{}, verifier: c.Verifier, measures: m, requestTimeout: c.RequestTimeout,
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log
-	a.huma = humago.New(a.mux, humaConfig())
-	a.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.huma = huma.NewAPI(humaConfig(), a.router)
+	a.router.add(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/openapi+json;version=3.1")
 		_, _ = w.Write(document)
 	})

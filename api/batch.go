@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
 )
 
 // batch serves the batch query of one kind. It is the hot path: the body is
@@ -56,7 +57,7 @@ func (b batch) serve(w http.ResponseWriter, r *http.Request) *Problem {
 
 var answers = sync.Pool{New: func() any { return new([]byte) }}
 
-func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []Count) {
+func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []views.Count) {
 	buf := answers.Get().(*[]byte)
 	defer answers.Put(buf)
 	out := append((*buf)[:0], `{"items":[`...)
@@ -80,7 +81,7 @@ func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact,
 //
 // A fact below the client's minimum is not a stale read, since facts are read
 // from where they are committed: it is the truth, marked.
-func (b batch) appendItem(out []byte, id string, f relations.Fact, c Count, below bool) []byte {
+func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count, below bool) []byte {
 	out = append(append(append(out, `{"`...), b.itemName...), `":`...)
 	out = appendString(out, id)
 	out = append(append(append(out, `,"myState":"`...), f.State.String()...), `","relationVersion":`...)

@@ -14,16 +14,17 @@ import (
 
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
 )
 
 const likeBatch = "/v1/like-relations/batch-query"
 
 func batchStore() *fakeStore {
-	s := &fakeStore{facts: map[topology.Relation]relations.Fact{}, counts: map[string]Count{}}
+	s := &fakeStore{facts: map[topology.Relation]relations.Fact{}, counts: map[string]views.Count{}}
 	for i, id := range []string{"V1", "V2", `V"3\`} {
 		r := topology.Relation{Kind: topology.Like, User: "u7", Target: id}
 		s.facts[r] = relations.Fact{Relation: r, State: topology.Liked, Version: uint64(i + 11), StateChangedAt: testTime}
-		s.counts[topology.TargetKey(topology.Like, id)] = Count{Target: id, Active: int64(i + 100), Found: true, GeneratedAt: testTime}
+		s.counts[topology.TargetKey(topology.Like, id)] = views.Count{Target: id, Active: int64(i + 100), Found: true, GeneratedAt: testTime}
 	}
 	return s
 }
@@ -126,9 +127,9 @@ func TestCountsNotReady(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	ta := newTestAPI(t, &fakeStore{counts: map[string]Count{"like:V1": {
+	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{"like:V1": {
 		Target: "V1", Active: 8721, Disliked: 12, Found: true, GeneratedAt: testTime, Generation: 2, ManifestID: 3, Partials: 8,
-		AsOf:      []ShardAsOf{{Shard: 2, Seal: 4711, PreviousCommitLSN: 0x16B3748, LSN: 0x1_0000_00FF, SealedAt: testTime}},
+		AsOf:      []views.ShardAsOf{{Shard: 2, Seal: 4711, PreviousCommitLSN: 0x16B3748, LSN: 0x1_0000_00FF, SealedAt: testTime}},
 		Staleness: 1500 * time.Millisecond,
 	}}})
 	at := testTime
@@ -136,7 +137,7 @@ func TestCount(t *testing.T) {
 	ta.do(request(t, http.MethodGet, "/v1/targets/like/V1/count", ""), 200, &a)
 	want := CountAnswer{
 		Kind: "like", TargetID: "V1", Active: 8721, Disliked: 12, DisplayCount: 8721, Found: true, GeneratedAt: &at,
-		Generation: 2, ManifestID: 3, Partials: 8, StalenessSeconds: 1.5,
+		Generation: 2, ManifestID: 3, Partials: 8, StalenessSeconds: ptr(1.5),
 		AsOf: []CountAsOf{{Shard: 2, Seal: 4711, PreviousCommitLSN: "0/16B3748", LSN: "1/FF", SealedAt: testTime}},
 	}
 	if !reflect.DeepEqual(a, want) {

@@ -54,6 +54,9 @@ func TestCommandKinds(t *testing.T) {
 		{"/v1/videos/" + strings.Repeat("%E8%B5%9E", 85) + "/like-relation", "LIKED"},
 		{"/v1/videos/a%2Fb%20%3Fc%3Ad%7Ce/like-relation", "LIKED"},
 		{"/v1/videos/%2E%2E/like-relation", "LIKED"},
+		{"/v1/videos/./like-relation", "LIKED"},
+		{"/v1/videos/%2F/like-relation", "LIKED"},
+		{"/v1/%76ideos/V%31/like-relation", "LIKED"},
 	} {
 		ta := newTestAPI(t, &fakeStore{})
 		var a CommandAnswer

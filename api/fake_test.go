@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,10 +32,10 @@ type fakeStore struct {
 	mu       sync.Mutex
 	facts    map[topology.Relation]relations.Fact
 	commands map[string]relations.Operation
-	counts   map[string]Count
+	counts   map[string]views.Count
 	err      error // of everything about relations
 	countErr error
-	panics   any
+	before   func()     // runs first in Set, if set
 	asked    [][]string // targets of each States call
 }
 
@@ -48,8 +49,8 @@ func (s *fakeStore) fact(r topology.Relation) relations.Fact {
 func (s *fakeStore) Set(_ context.Context, c relations.Command) (relations.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.panics != nil {
-		panic(s.panics)
+	if s.before != nil {
+		s.before()
 	}
 	if s.err != nil {
 		return relations.Result{}, s.err
@@ -107,21 +108,21 @@ func (s *fakeStore) States(_ context.Context, user string, kind topology.Kind, t
 	return out, nil
 }
 
-func (s *fakeStore) Count(kind topology.Kind, target string) (Count, error) {
+func (s *fakeStore) Count(kind topology.Kind, target string) (views.Count, error) {
 	c, err := s.Counts(kind, []string{target})
 	if err != nil {
-		return Count{}, err
+		return views.Count{}, err
 	}
 	return c[0], nil
 }
 
-func (s *fakeStore) Counts(kind topology.Kind, targets []string) ([]Count, error) {
+func (s *fakeStore) Counts(kind topology.Kind, targets []string) ([]views.Count, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.countErr != nil {
 		return nil, s.countErr
 	}
-	out := make([]Count, len(targets))
+	out := make([]views.Count, len(targets))
 	for i, t := range targets {
 		out[i] = s.counts[topology.TargetKey(kind, t)]
 	}

@@ -54,29 +54,17 @@ func register(reg prometheus.Registerer, c prometheus.Collector) error {
 	return nil
 }
 
-// response watches what a handler answers. An answer that the mux makes by
-// itself (404, 405, a redirect) is held back: it becomes a problem.
+// response notes the status that a handler answers with.
 type response struct {
 	http.ResponseWriter
-	request *http.Request
-	status  int // 0 before the answer's head
-	held    int // status of the mux's own answer
+	status int // 0 before the answer's head
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader notes the status, or holds back the mux's own answer: the mux
-// names the pattern in the request before it calls a registered handler.
+// WriteHeader writes the answer's head once.
 func (w *response) WriteHeader(status int) {
-	if w.request.Pattern == "" {
-		w.held = status
-		return
-	}
-	w.send(status)
-}
-
-func (w *response) send(status int) {
 	if w.status == 0 {
 		w.status = status
 		w.ResponseWriter.WriteHeader(status)
@@ -85,9 +73,6 @@ func (w *response) send(status int) {
 
 // Write writes the body, after a head of 200 if there was none.
 func (w *response) Write(b []byte) (int, error) {
-	if w.held != 0 {
-		return len(b), nil
-	}
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
 	}
@@ -105,7 +90,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), callKey{}, c), a.requestTimeout)
 	defer cancel()
 	r = r.WithContext(ctx)
-	res := &response{ResponseWriter: w, request: r}
+	res := &response{ResponseWriter: w}
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
@@ -115,24 +100,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		a.measures.duration.WithLabelValues(routeOf(r), classOf(res.status)).Observe(time.Since(start).Seconds())
 	}()
-	a.serve(res, r, c)
-}
-
-func (a *API) serve(w *response, r *http.Request, c *call) {
-	p := a.admit(r, c)
-	if p == nil {
-		a.mux.ServeHTTP(w, r)
-		p = muxProblem(w, r)
+	if p := a.admit(r, c); p != nil {
+		p.write(res)
+		return
 	}
-	if p != nil {
-		a.answerProblem(w, p)
-	}
-}
-
-// answerProblem writes p past the hold on the mux's own answers.
-func (a *API) answerProblem(w *response, p *Problem) {
-	w.status = p.Status
-	p.write(w.ResponseWriter)
+	a.router.ServeHTTP(res, r)
 }
 
 // admit does what comes before routing.
@@ -146,7 +118,7 @@ func (a *API) admit(r *http.Request, c *call) *Problem {
 	if r.URL.RawQuery != "" {
 		return badQuery(r.URL.RawQuery)
 	}
-	return checkPath(r, func(r *http.Request) string { _, pattern := a.mux.Handler(r); return pattern })
+	return nil
 }
 
 // badQuery refuses query parameters: no operation has any.
@@ -154,25 +126,6 @@ func badQuery(raw string) *Problem {
 	name, _, _ := strings.Cut(raw, "&")
 	name, _, _ = strings.Cut(name, "=")
 	return invalid("query."+strings.ToValidUTF8(clip(name), "?"), "is not a parameter here")
-}
-
-func notFound() *Problem {
-	return newProblem(kindNotFound, "this path names nothing here: see /openapi.json")
-}
-
-// muxProblem makes a problem of an answer that the mux made by itself.
-func muxProblem(w *response, r *http.Request) *Problem {
-	switch w.held {
-	case 0:
-		return nil
-	case http.StatusMethodNotAllowed:
-		return newProblem(kindMethodNotAllowed, "this path has "+w.Header().Get("Allow"))
-	case http.StatusBadRequest:
-		return invalid("path", "is not a path")
-	default:
-		w.Header().Del("Location")
-		return notFound()
-	}
 }
 
 // panicked answers 500. Neither the panic's text nor the request is logged: it
@@ -186,7 +139,7 @@ func (a *API) panicked(w *response, r *http.Request, v any) {
 	a.log.LogAttrs(r.Context(), slog.LevelError, "a handler panicked", slog.String("route", routeOf(r)),
 		slog.String("panic", what), slog.String("stack", string(debug.Stack())), traceAttr(r.Context()))
 	if w.status == 0 {
-		a.answerProblem(w, newProblem(kindInternal, "the server's log has the details; sending the same request again is safe"))
+		newProblem(kindInternal, "the server's log has the details; sending the same request again is safe").write(w)
 	}
 }
 

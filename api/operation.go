@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/tidemark/tidemark/topology"
 )
@@ -51,8 +50,7 @@ func (a *API) add(op operation) {
 	}
 	documentProblems(h, problems, schemas.Schema(reflect.TypeFor[Problem](), true, ""))
 	a.huma.OpenAPI().AddOperation(h)
-	a.huma.Adapter().Handle(h, func(ctx huma.Context) {
-		r, w := humago.Unwrap(ctx)
+	a.router.add(op.method, op.path, func(w http.ResponseWriter, r *http.Request) {
 		if p := op.handle(w, r); p != nil {
 			p.write(w)
 		}

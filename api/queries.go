@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
 )
 
 // RelationReader reads a user's committed relations, in the order of targets;
@@ -22,8 +23,8 @@ type RelationReader interface {
 // CountReader reads counts, in the order of targets; *views.Display is one.
 // An error says that counts are not ready: no count is known then, not even 0.
 type CountReader interface {
-	Count(kind topology.Kind, target string) (Count, error)
-	Counts(kind topology.Kind, targets []string) ([]Count, error)
+	Count(kind topology.Kind, target string) (views.Count, error)
+	Counts(kind topology.Kind, targets []string) ([]views.Count, error)
 }
 
 // RegisterQueries adds the batch queries and the count of one target. Once per
@@ -73,12 +74,15 @@ func (a *API) count(w http.ResponseWriter, r *http.Request, counts CountReader) 
 	return nil
 }
 
-func countAnswer(kind topology.Kind, id string, c Count) CountAnswer {
+func countAnswer(kind topology.Kind, id string, c views.Count) CountAnswer {
 	answer := CountAnswer{
 		Kind: kind.String(), TargetID: id, Found: c.Found,
 		Active: c.Active, Disliked: c.Disliked, DisplayCount: c.Active,
-		GeneratedAt: timeOrNull(c.GeneratedAt), Generation: c.Generation, ManifestID: c.ManifestID, Partials: c.Partials,
-		AsOf: make([]CountAsOf, 0, len(c.AsOf)), StalenessSeconds: c.Staleness.Round(time.Millisecond).Seconds(),
+		GeneratedAt: timeOrNull(c.GeneratedAt), CommittedAt: timeOrNull(c.CommittedAt), Seq: c.Seq, Generation: c.Generation, ManifestID: c.ManifestID, Partials: c.Partials,
+		AsOf: make([]CountAsOf, 0, len(c.AsOf)),
+	}
+	if c.Staleness != views.UnknownStaleness {
+		answer.StalenessSeconds = ptr(c.Staleness.Round(time.Millisecond).Seconds())
 	}
 	for _, s := range c.AsOf {
 		answer.AsOf = append(answer.AsOf, CountAsOf{

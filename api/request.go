@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 )
 
@@ -96,63 +95,6 @@ func badKey(key string) string {
 		if key[i] < 0x20 || key[i] > 0x7e {
 			return "has a character that is not printable ASCII"
 		}
-	}
-	return ""
-}
-
-// checkPath refuses a path that the mux would answer with a redirect: an empty
-// segment is an empty id, a dot segment an id that had to be encoded. match
-// gives the pattern that a request reaches, "" for none.
-func checkPath(r *http.Request, match func(*http.Request) string) *Problem {
-	path := r.URL.EscapedPath()
-	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") && !strings.HasSuffix(path, "/") {
-		return nil
-	}
-	segments := strings.Split(path, "/")
-	bad, message := 0, ""
-	for i, s := range segments {
-		m := badSegment(s)
-		if i == 0 || m == "" {
-			continue
-		}
-		if bad == 0 {
-			bad, message = i, m
-		}
-		segments[i] = "-"
-	}
-	if bad == 0 {
-		return nil
-	}
-	// A stand-in for each bad segment shows which resource was meant.
-	name, ok := wildcardAt(match, r, strings.Join(segments, "/"), bad)
-	if !ok {
-		return notFound()
-	}
-	return invalid("path."+name, message)
-}
-
-// wildcardAt names the wildcard of segment i in the pattern that path reaches.
-func wildcardAt(match func(*http.Request) string, r *http.Request, path string, i int) (string, bool) {
-	plain, err := url.PathUnescape(path)
-	if err != nil {
-		return "", false
-	}
-	pattern := match(&http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Path: plain, RawPath: path}})
-	_, pattern, _ = strings.Cut(pattern, " ")
-	segments := strings.Split(pattern, "/")
-	if i >= len(segments) {
-		return "", false
-	}
-	name, ok := strings.CutPrefix(segments[i], "{")
-	return strings.TrimSuffix(name, "}"), ok
-}
-
-func badSegment(s string) string {
-	switch s {
-	case "":
-		return "is empty"
-	case ".", "..":
-		return "is a dot segment: write its dots as %2E"
 	}
 	return ""
 }
