@@ -24,7 +24,8 @@ type flusher struct {
 	part *gokakit.Partition
 
 	mu         sync.Mutex
-	calm       *sync.Cond           // signalled when few targets are dirty, and at the end
+	calm       *sync.Cond // signalled when few targets are dirty, and at the end
+	sums       *sums
 	dirty      map[string]dirtiness // by target key
 	order      []string             // of first dirtying
 	watermarks map[uint32]*tidemarkv1.SourceWatermark
@@ -47,7 +48,7 @@ type dirtiness struct{ committedAtUs int64 }
 const maxDirty = 100_000
 
 func (p *projection) newFlusher(part *gokakit.Partition) gokakit.Owner {
-	f := &flusher{projection: p, part: part, dirty: map[string]dirtiness{}, watermarks: map[uint32]*tidemarkv1.SourceWatermark{},
+	f := &flusher{projection: p, part: part, sums: newSums(), dirty: map[string]dirtiness{}, watermarks: map[uint32]*tidemarkv1.SourceWatermark{},
 		wake: make(chan struct{}, 1), settled: -1, out: -1}
 	f.calm = sync.NewCond(&f.mu)
 	return f
@@ -74,6 +75,7 @@ func (f *flusher) Settled(key string, value []byte, offset int64, rows []gokakit
 	}
 	for _, r := range rows {
 		f.mark(r.Group, committedAtUs)
+		f.sums.settle(r.Group, r.Item, r.Value)
 	}
 	if len(rows) > 0 || f.progressed {
 		f.poke()
@@ -340,17 +342,35 @@ func (f *flusher) sum(target string) (*tidemarkv1.PartialCount, error) {
 		ManifestId:    f.cfg.Manifest.ID,
 		GeneratedAtUs: time.Now().UnixMicro(),
 	}
-	offset, err := f.part.ScanAcked(target, func(_ string, value []byte) error {
-		b, err := decodeBucket(value)
-		if err != nil {
-			return err
+	f.mu.Lock()
+	t := f.sums.targets[target]
+	f.mu.Unlock()
+	if t == nil {
+		var err error
+		if t, err = f.load(target); err != nil {
+			return nil, err
 		}
-		p.Active += b.Active
-		p.Disliked += b.Disliked
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	p.Active, p.Disliked, p.Seq = t.active, t.disliked, uint64(max(t.at, f.settled)+1)
+	return p, nil
+}
+
+// load sums a target's buckets from the store and keeps them.
+func (f *flusher) load(target string) (*sum, error) {
+	f.mu.Lock()
+	t := f.sums.enter(target)
+	f.mu.Unlock()
+	stored := map[string]bucketSum{}
+	at, err := f.part.ScanAcked(target, func(bucket string, value []byte) error {
+		stored[bucket] = readBucketSum(value)
 		return nil
 	})
-	p.Seq = uint64(offset + 1)
-	return p, err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sums.load(t, stored, at)
+	return t, err
 }
 
 // progress tells every display partition what the partials before it include.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"github.com/tidemark/tidemark/internal/embedded"
+)
+
+const brokerCommand = "broker"
+
+// runBroker is the child process of startBroker: a broker until stdin ends.
+func runBroker() error {
+	k, err := embedded.StartKafka(embedded.KafkaConfig{})
+	if err != nil {
+		return err
+	}
+	fmt.Println(strings.Join(k.Brokers(), ","))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return k.Stop()
+}
+
+// startBroker starts the embedded broker in a process of its own, beside what
+// is measured, or takes the one in TIDEMARK_BENCH_KAFKA.
+func startBroker() (brokers []string, stop func(), err error) {
+	if given := os.Getenv("TIDEMARK_BENCH_KAFKA"); given != "" {
+		return strings.Split(given, ","), func() {}, nil
+	}
+	cmd := exec.Command(os.Args[0], brokerCommand)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("starting the broker: %w", err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return nil, nil, fmt.Errorf("starting the broker: %w", err)
+	}
+	return strings.Split(strings.TrimSpace(line), ","), func() { _ = in.Close(); _ = cmd.Wait() }, nil
+}
+
+// coreSeconds is the CPU time of this process so far.
+func coreSeconds() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
+}

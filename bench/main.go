@@ -1,0 +1,56 @@
+// Command bench measures tidemark against ceilings of the same machine in one
+// run, and prints each figure with its ratio to them. `make bench` runs all of
+// it; names as arguments choose some.
+//
+//	projection  events counted, changelog acked, beside a broker on the same cores
+//	            ceiling: consume and produce the same bytes with franz-go
+//	relations   commands committed by the grouped transaction
+//	            ceiling: bare pgx batches of the same rows
+//	freshness   commit to view, end to end in one process
+//	queries     batch queries of 50 targets over HTTP
+//	idle        CPU of an idle `tidemark dev`
+//
+// Figures depend on the machine; ratios travel better.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"syscall"
+)
+
+type measurement struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+var measurements = []measurement{
+	{"projection", benchProjection},
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == brokerCommand {
+		if err := runBroker(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("machine: %d cores, %s/%s, %s\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
+	for _, m := range measurements {
+		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], m.name) {
+			continue
+		}
+		fmt.Printf("\n%s\n", m.name)
+		if err := m.run(ctx); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", m.name, err)
+			os.Exit(1)
+		}
+	}
+}

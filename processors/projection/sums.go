@@ -1,0 +1,85 @@
+package projection
+
+import (
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// sums keeps the acked buckets of recently counted targets, so that bringing a
+// busy target out costs one addition per event instead of a read of all its
+// buckets. It is a cache of the store: an absent target is read from there.
+//
+// A target is entered before it is read, so that rows that settle meanwhile
+// are not lost; of two values for a bucket the one with the higher seq stands,
+// whichever came first.
+type sums struct {
+	targets map[string]*sum
+	buckets int // in all targets
+}
+
+type sum struct {
+	// at is the changelog offset that the store had reached when the target
+	// was read; the sum includes every row up to it and all that settled since.
+	at               int64
+	active, disliked int64
+	buckets          map[string]bucketSum
+}
+
+type bucketSum struct {
+	active, disliked int64
+	seq              uint64
+}
+
+// maxSummedBuckets bounds the cache of one partition, about 100 bytes each.
+const maxSummedBuckets = 50_000
+
+func newSums() *sums { return &sums{targets: map[string]*sum{}} }
+
+// settle takes an acked bucket row of a target, if the target is here.
+func (s *sums) settle(target, bucket string, value []byte) {
+	if t := s.targets[target]; t != nil {
+		s.set(t, bucket, readBucketSum(value))
+	}
+}
+
+func (s *sums) set(t *sum, bucket string, b bucketSum) {
+	old, known := t.buckets[bucket]
+	if known && b.seq <= old.seq {
+		return
+	}
+	if !known {
+		s.buckets++
+	}
+	t.buckets[bucket] = b
+	t.active += b.active - old.active
+	t.disliked += b.disliked - old.disliked
+}
+
+// enter makes room and a place for a target that is about to be read.
+func (s *sums) enter(target string) *sum {
+	for name, t := range s.targets { // any will do: the order of a map is arbitrary
+		if s.buckets < maxSummedBuckets {
+			break
+		}
+		s.buckets -= len(t.buckets)
+		delete(s.targets, name)
+	}
+	t := &sum{at: -1, buckets: map[string]bucketSum{}}
+	s.targets[target] = t
+	return t
+}
+
+// load completes a target with what the store had.
+func (s *sums) load(t *sum, stored map[string]bucketSum, at int64) {
+	for bucket, b := range stored {
+		s.set(t, bucket, b)
+	}
+	t.at = at
+}
+
+func readBucketSum(value []byte) bucketSum {
+	var b tidemarkv1.BucketCount
+	if err := b.UnmarshalVT(value); err != nil {
+		return bucketSum{} // the store has refused what cannot be decoded
+	}
+	return bucketSum{b.Active, b.Disliked, b.Seq}
+}
