@@ -17,6 +17,7 @@ const (
 	again                      // run again on the same connection
 	reconnect                  // run again on a new connection
 	noPartition                // make partitions, then run again
+	tooLarge                   // run again in parts
 )
 
 // classify judges err, met on conn (nil: while connecting). Running again is
@@ -40,6 +41,8 @@ func classifyCode(code string) verdict {
 	case "40001", "40P01", // serialization failure, deadlock
 		"55P03", "57014": // lock timeout, statement timeout
 		return again
+	case "53200": // out of shared memory: no room for so many locks
+		return tooLarge
 	case "25006", // read only: a standby, or no longer the primary
 		"42P01", "42883": // no table, no function: another process migrates
 		return reconnect
@@ -58,8 +61,12 @@ func classifyCode(code string) verdict {
 func reason(err error, v verdict) string {
 	var pg *pgconn.PgError
 	switch {
+	case v == permanent:
+		return "refused"
 	case v == noPartition:
 		return "no_partition"
+	case v == tooLarge:
+		return "too_large"
 	case v == again && errors.As(err, &pg):
 		switch pg.Code {
 		case "40P01":

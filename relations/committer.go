@@ -63,7 +63,8 @@ func (c *committer) take() []*request {
 
 // commit answers every request of the batch. What may pass is run again until
 // nobody waits for it. What would fail again is halved, so that a command that
-// the database refuses takes no neighbour with it.
+// the database refuses takes no neighbour with it, and a batch for whose locks
+// the database has no room gets smaller.
 func (c *committer) commit(ctx context.Context, batch []*request) {
 	pause := backoff.NewExponentialBackOff()
 	pause.InitialInterval, pause.MaxInterval = 5*time.Millisecond, 500*time.Millisecond
@@ -82,7 +83,8 @@ func (c *committer) commit(ctx context.Context, batch []*request) {
 		case ctx.Err() != nil:
 			c.fail(batch, ErrClosed)
 			return
-		case v == permanent && len(batch) > 1:
+		case (v == permanent || v == tooLarge) && len(batch) > 1:
+			c.note(err, v)
 			c.commit(ctx, batch[:len(batch)/2])
 			c.commit(ctx, batch[len(batch)/2:])
 			return
@@ -91,10 +93,7 @@ func (c *committer) commit(ctx context.Context, batch []*request) {
 			return
 		}
 		c.note(err, v)
-		select {
-		case <-time.After(pause.NextBackOff()):
-		case <-ctx.Done():
-		}
+		sleep(ctx, pause.NextBackOff())
 	}
 }
 
@@ -132,7 +131,7 @@ func (c *committer) fail(batch []*request, err error) {
 func (c *committer) note(err error, v verdict) {
 	s := c.shard
 	s.metrics.retries.WithLabelValues(reason(err, v)).Inc()
-	if v != again && s.cause.Swap(&err) == nil {
+	if (v == reconnect || v == noPartition) && s.cause.Swap(&err) == nil {
 		s.log.Warn("transactions have to wait", "error", err)
 	}
 }

@@ -33,7 +33,7 @@
 //	tidemark_relations_commands_total{kind,outcome}   commands answered
 //	tidemark_relations_batch_commands                 commands per transaction
 //	tidemark_relations_commit_seconds                 one transaction, both round trips
-//	tidemark_relations_retries_total{reason}          transactions run again
+//	tidemark_relations_retries_total{reason}          transactions run again, whole or in parts
 //	tidemark_relations_queue_commands                 commands that wait
 //	tidemark_relations_seal_lock_wait_seconds         waiting for the outbox lock
 //	tidemark_relations_seal_lock_held_seconds         holding it

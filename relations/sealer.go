@@ -100,17 +100,6 @@ func (s *Sealer) Run(ctx context.Context) error {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // session works on one connection while it lasts. The lock lives and dies with
 // the connection that also writes, so a sealer that lost the lock cannot
 // write.

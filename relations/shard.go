@@ -128,21 +128,36 @@ func (s *shard) readOnce(ctx context.Context, do func(context.Context, *pgx.Conn
 }
 
 // keepPartitions makes time partitions ahead until ctx ends: at once, then
-// every hour, sooner after an error.
+// every hour, sooner while it fails.
 func (s *shard) keepPartitions(ctx context.Context) {
 	const every, retry = time.Hour, 5 * time.Second
+	failing := false
 	for {
-		wait := every
-		if err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		err := s.read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 			return ensurePartitionsNow(ctx, conn, s.number)
-		}); err != nil && ctx.Err() == nil {
-			s.log.Warn("making time partitions", "error", err)
+		})
+		if err != nil && !failing && ctx.Err() == nil {
+			s.log.Warn("time partitions cannot be made ahead", "error", err)
+		}
+		failing = err != nil
+		wait := every
+		if failing {
 			wait = retry
 		}
-		select {
-		case <-ctx.Done():
+		if !sleep(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
+	}
+}
+
+// sleep waits for d, or returns false when ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
