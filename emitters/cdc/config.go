@@ -45,6 +45,9 @@ type Config struct {
 	// records. What was committed between the old slot's end and the new one's
 	// start is then not in the stream.
 	AllowNewSlot bool
+	// StandbyInterval is the time between two tries for a slot that another
+	// process has. Default 1 s.
+	StandbyInterval time.Duration
 	// SlotTimeout is how long creating a slot may wait for older transactions
 	// before it is given up and tried again. Default 60 s.
 	SlotTimeout time.Duration
@@ -105,6 +108,7 @@ func (c Config) withDefaults() Config {
 	text(&c.Schema, "public")
 	text(&c.Table, "outbox")
 	text(&c.Version, Version)
+	span(&c.StandbyInterval, time.Second)
 	span(&c.SlotTimeout, time.Minute)
 	number(&c.MaxInFlightRecords, 10_000)
 	number(&c.MaxInFlightBytes, 16<<20)
@@ -139,7 +143,7 @@ func (c Config) check() error {
 	wrong(c.MaxInFlightRecords < 1, "MaxInFlightRecords is %d, below 1", c.MaxInFlightRecords)
 	wrong(c.MaxInFlightBytes < 1, "MaxInFlightBytes is %d, below 1", c.MaxInFlightBytes)
 	for name, v := range map[string]time.Duration{
-		"SlotTimeout": c.SlotTimeout, "StatusInterval": c.StatusInterval, "Silence": c.Silence,
+		"StandbyInterval": c.StandbyInterval, "SlotTimeout": c.SlotTimeout, "StatusInterval": c.StatusInterval, "Silence": c.Silence,
 		"MonitorInterval": c.MonitorInterval, "MaxBackoff": c.MaxBackoff,
 	} {
 		wrong(v < 0, "%s is %v, below 0", name, v)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -190,50 +189,58 @@ func (s *session) open(ctx context.Context) error {
 	if others {
 		s.log.Warn("the publication also publishes updates, deletes or truncates, which are not passed on; set publish = 'insert'", "publication", s.cfg.Publication)
 	}
+	// Who cannot reach Kafka does not take the slot from one who can.
+	if _, err := s.producer.End(ctx); err != nil {
+		return err
+	}
+	if err := s.acquire(ctx, conn); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, conn); err != nil {
+		s.wal.Close()
+		return err
+	}
+	return nil
+}
+
+// begin reads from where the session goes on. The slot is held, so nobody
+// else moves its position any more, and whoever had it before has acked
+// records only if the partition is not empty.
+func (s *session) begin(ctx context.Context, conn *pgx.Conn) error {
 	end, err := s.producer.End(ctx)
 	if err != nil {
 		return err
 	}
-	confirmed, err := s.acquire(ctx, conn, end)
+	held, err := lookUpSlot(ctx, conn, s.cfg.Slot)
 	if err != nil {
 		return err
 	}
-	s.window = newWindow(confirmed, s.cfg.MaxInFlightRecords, s.cfg.MaxInFlightBytes)
-	s.reader = newReader(s, confirmed, end > 0)
+	if held == nil || held.confirmed == nil {
+		return fmt.Errorf("%w: slot %s has no confirmed position while it streams", ErrProtocol, s.cfg.Slot)
+	}
+	s.window = newWindow(*held.confirmed, s.cfg.MaxInFlightRecords, s.cfg.MaxInFlightBytes)
+	s.reader = newReader(s, *held.confirmed, end > 0)
 	return nil
 }
 
-// acquire starts replication on the slot and returns its position, read when
-// nobody else can move it any more.
-func (s *session) acquire(ctx context.Context, conn *pgx.Conn, end int64) (pglogrepl.LSN, error) {
+// acquire starts replication on the slot, waiting while another process has it.
+func (s *session) acquire(ctx context.Context, conn *pgx.Conn) error {
 	for {
-		found, err := s.findSlot(ctx, conn, end)
+		found, err := s.findSlot(ctx, conn)
 		if err != nil {
-			return 0, err
+			return err
 		}
 		if found.activePID == 0 {
 			s.wal, err = openWAL(ctx, s.cfg.URL, s.cfg.Slot, s.cfg.Publication, s.cfg.Shard)
-			if err == nil {
-				break
-			}
 			if !hasState(err, stateInUse) {
-				return 0, err
+				return err
 			}
 		}
 		s.standBy(found)
-		if err := wait(ctx, time.Second); err != nil {
-			return 0, err
+		if err := wait(ctx, s.cfg.StandbyInterval); err != nil {
+			return err
 		}
 	}
-	found, err := lookUpSlot(ctx, conn, s.cfg.Slot)
-	if err == nil && (found == nil || found.confirmed == nil) {
-		err = fmt.Errorf("%w: slot %s has no confirmed position while it streams", ErrProtocol, s.cfg.Slot)
-	}
-	if err != nil {
-		s.wal.Close()
-		return 0, err
-	}
-	return *found.confirmed, nil
 }
 
 func (s *session) standBy(found *slot) {
@@ -245,12 +252,16 @@ func (s *session) standBy(found *slot) {
 
 // findSlot returns the slot, creating it when the partition never had a record
 // or the configuration says so.
-func (s *session) findSlot(ctx context.Context, conn *pgx.Conn, end int64) (*slot, error) {
+func (s *session) findSlot(ctx context.Context, conn *pgx.Conn) (*slot, error) {
 	found, err := lookUpSlot(ctx, conn, s.cfg.Slot)
 	if err != nil {
 		return nil, err
 	}
 	if found == nil {
+		end, err := s.producer.End(ctx)
+		if err != nil {
+			return nil, err
+		}
 		if end > 0 && !s.cfg.AllowNewSlot {
 			return nil, fmt.Errorf("shard %d: %w: slot %s does not exist in database %s, but %s partition %d has records up to offset %d; facts committed since the slot was last read may be missing: create the slot anew and heal the gap, or set AllowNewSlot",
 				s.cfg.Shard, ErrSlotVanished, s.cfg.Slot, s.facts.database, s.cfg.Topic, s.cfg.Partition, end)

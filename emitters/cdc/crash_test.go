@@ -1,0 +1,266 @@
+package cdc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidemark/tidemark/internal/embedded"
+	"github.com/tidemark/tidemark/internal/testenv"
+)
+
+// writer commits transactions of random size until stopped. Rows of a key
+// carry a version that rises in commit order, as a relation's does.
+type writer struct {
+	rows int
+	stop func()
+}
+
+func (r *rig) write(workers int, pause time.Duration) *writer {
+	w := &writer{}
+	quit := make(chan struct{})
+	var mu sync.Mutex
+	var done sync.WaitGroup
+	for range workers {
+		conn := r.connect(r.cfg.URL)
+		done.Go(func() {
+			for {
+				select {
+				case <-quit:
+					return
+				case <-time.After(pause):
+				}
+				n := 1 + rand.IntN(6)
+				tag, err := conn.Exec(r.t.Context(), `
+					WITH v AS (INSERT INTO versions SELECT DISTINCT 'k' || $2::int + g % 5, 1 FROM generate_series(1, $1::int) g ORDER BY 1
+						ON CONFLICT (key) DO UPDATE SET version = versions.version + 1 RETURNING key, version)
+					INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard)
+					SELECT 'relation', key, 'RelationChanged', to_jsonb(version), 2 FROM v`, n, rand.IntN(5))
+				if err != nil {
+					r.t.Errorf("writing: %v", err)
+					return
+				}
+				mu.Lock()
+				w.rows += int(tag.RowsAffected())
+				mu.Unlock()
+			}
+		})
+	}
+	w.stop = sync.OnceFunc(func() { close(quit); done.Wait() })
+	r.t.Cleanup(w.stop)
+	return w
+}
+
+// checkVersions: the first copies of a key's rows have versions 1, 2, 3, ...
+func checkVersions(t testing.TB, all []record) {
+	t.Helper()
+	versions := map[string]int{}
+	for _, rec := range first(all) {
+		versions[rec.key]++
+		if want := fmt.Sprint(versions[rec.key]); rec.After.Payload != want {
+			t.Fatalf("offset %d: key %s has version %s, want %s", rec.offset, rec.key, rec.After.Payload, want)
+		}
+	}
+}
+
+// TestI17KilledAtRandomPoints kills the emitter 20 times under load (D11, D26,
+// C01): every row arrives, first copies in commit order, versions of a key in
+// order, and the slot's position never goes back (D05).
+func TestI17KilledAtRandomPoints(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	stopSampling := r.sampleConfirmed()
+	w := r.write(3, time.Millisecond)
+	for range 20 {
+		e := r.start(killable)
+		target := uint64(1 + rand.IntN(120))
+		testenv.Eventually(t, patience, func() error {
+			if s := e.Status(); s.Acked < target {
+				return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
+			}
+			return nil
+		})
+		e.stop()
+	}
+	w.stop()
+	stopSampling()
+	r.start()
+	all := r.awaitRows(w.rows)
+	t.Logf("%d rows, %d records", w.rows, len(all))
+	checkOrder(t, all)
+	checkVersions(t, all)
+}
+
+// TestD02KilledInsideATransaction kills the emitter in the middle of one large
+// transaction: the rest of it is not lost, and with a window of 100 records no
+// more are ever on their way.
+func TestD02KilledInsideATransaction(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	const rows = 10_000
+	r.insert(rows)
+	end := r.serverLSN()
+	r.slowKafka(2 * time.Millisecond)
+	small := func(c *Config) { c.StopGrace, c.MaxInFlightRecords = -1, 100 }
+	for range 20 {
+		e := r.start(small)
+		target := uint64(1 + rand.IntN(rows/2))
+		testenv.Eventually(t, patience, func() error {
+			s := e.Status()
+			if s.UnackedRecords > 100 {
+				t.Errorf("%d records on their way, more than 100", s.UnackedRecords)
+			}
+			if s.Acked < target {
+				return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
+			}
+			return nil
+		})
+		e.stop()
+		if got := r.confirmed(); e.Status().Acked < rows && got >= end {
+			t.Fatalf("position %s was confirmed, the transaction ends at %s", got, end)
+		}
+	}
+	r.start()
+	checkOrder(t, r.awaitRows(rows))
+}
+
+// TestD01OpenAcrossRestart: a transaction that was open while the emitter was
+// killed, and while others committed, arrives when it commits.
+func TestD01OpenAcrossRestart(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	run := r.start(killable)
+	other := r.connect(r.cfg.URL)
+	tx, err := other.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const insert = `INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard) VALUES ('relation', 'open', 'RelationChanged', '{}', 2)`
+	rows := 0
+	for range 4 {
+		if _, err := tx.Exec(t.Context(), insert); err != nil {
+			t.Fatal(err)
+		}
+		rows += 3
+		r.insert(3)
+		r.awaitRows(rows)
+		run.stop()
+		run = r.start(killable)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all := r.awaitRows(16)
+	checkOrder(t, all)
+	open := 0
+	for _, rec := range first(all) {
+		if rec.key == "open" {
+			open++
+		}
+	}
+	if open != 4 {
+		t.Errorf("%d rows of the open transaction, want 4", open)
+	}
+}
+
+// TestC02GracefulRestarts: what was acked is confirmed at a stop, so nothing
+// is sent twice, and a stop under load takes less than five seconds.
+func TestC02GracefulRestarts(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	w := r.write(2, time.Millisecond)
+	for range 10 {
+		e := r.start(func(c *Config) { c.StatusInterval = time.Hour }) // only the farewell tells
+		target := uint64(50)
+		testenv.Eventually(t, patience, func() error {
+			if s := e.Status(); s.Acked < target {
+				return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
+			}
+			return nil
+		})
+		began := time.Now()
+		e.stop()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("stopping took %v", took)
+		}
+		s := e.Status()
+		if s.State != StateStopped || s.Connected || s.Acked != s.Emitted {
+			t.Errorf("status after the stop: %+v", s)
+		}
+	}
+	w.stop()
+	r.start()
+	all := r.awaitRows(w.rows)
+	checkOrder(t, all)
+	checkVersions(t, all)
+	// A stop may fall inside a transaction, whose rows are then sent again.
+	if twice := len(all) - w.rows; twice > 10*6 {
+		t.Errorf("%d records were sent twice in 10 graceful restarts", twice)
+	}
+}
+
+// TestWalsenderTerminated: the emitter reconnects by itself.
+func TestWalsenderTerminated(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	e := r.start()
+	stopSampling := r.sampleConfirmed()
+	for i := range 5 {
+		r.insert(10)
+		r.awaitRows(10 * (i + 1))
+		e.awaitState(StateStreaming)
+		r.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.cfg.Slot)
+	}
+	r.insert(10)
+	checkOrder(t, r.awaitRows(60))
+	stopSampling()
+	if s := e.Status(); s.Restarts < 4 || s.LastError == "" {
+		t.Errorf("%d restarts, last error %q", s.Restarts, s.LastError)
+	}
+}
+
+// TestPostgresRestarts: stopped in order and killed.
+func TestPostgresRestarts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "postgres")
+	pg := startPostgres(t, dir)
+	if err := pg.CreateDatabase(t.Context(), "shard"); err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOn(t, pg.URL("shard"))
+	r.ensureSlot()
+	e := r.start()
+	for i := range 3 {
+		r.insert(10)
+		r.awaitRows(10 * (i + 1))
+		if err := pg.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		testenv.Eventually(t, patience, func() error {
+			if e.Ready() == nil {
+				return fmt.Errorf("still ready without PostgreSQL")
+			}
+			return nil
+		})
+		pg = startPostgres(t, dir)
+		r.db = r.connect(r.cfg.URL)
+	}
+	r.insert(10)
+	checkOrder(t, r.awaitRows(40))
+	if err := e.Ready(); err != nil {
+		t.Error(err)
+	}
+	e.stop()
+}
+
+func startPostgres(t testing.TB, dir string) *embedded.Postgres {
+	t.Helper()
+	pg, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{DataDir: dir, Settings: map[string]string{"fsync": "off"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pg.Stop() })
+	return pg
+}
