@@ -21,12 +21,15 @@ type CommandBody[S any] struct {
 	ClientSequence uint64   `json:"clientSequence,omitempty" doc:"The device's own number of this command; as deviceId, it decides nothing"`
 }
 
-// The states of each kind, and any state.
 type (
-	LikeState     string
+	// LikeState is a state of a like.
+	LikeState string
+	// FavoriteState is a state of a favorite.
 	FavoriteState string
-	FollowState   string
-	StateName     string
+	// FollowState is a state of a follow.
+	FollowState string
+	// StateName is a state of any kind.
+	StateName string
 )
 
 func statesSchema(kinds ...topology.Kind) *huma.Schema {

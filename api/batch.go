@@ -60,7 +60,8 @@ var answers = sync.Pool{New: func() any { return new([]byte) }}
 func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []views.Count) {
 	buf := answers.Get().(*[]byte)
 	defer answers.Put(buf)
-	out := append((*buf)[:0], `{"items":[`...)
+	out := (*buf)[:0]
+	out = append(out, `{"items":[`...)
 	for i, id := range q.ids {
 		if i > 0 {
 			out = append(out, ',')

@@ -191,12 +191,12 @@ func TestJWKSKeyLimits(t *testing.T) {
 	v, keys := jwksVerifier(t, newKeyServer(t, jwksOf(only(jwa.PS256()))), &now)
 	wantRefused(t, v, s.token(t, now), "algorithm") // RS256 with a key for PS256
 	for name, body := range map[string]string{
-		"not JSON":           "<html>",
-		"no keys":            `{"keys":[]}`,
-		"only encryption":    jwksOf(s.jwk(t, func(k jwk.Key) { _ = k.Set(jwk.KeyUsageKey, "enc") })),
-		"only symmetric":     jwksOf(`{"kty":"oct","k":"` + b64(string(testKey)) + `"}`),
-		"too many":           jwksOf(strings.Repeat(s.jwk(t, nil)+",", maxJWKSKeys) + s.jwk(t, nil)),
-		"no usable algoritm": jwksOf(only(jwa.ES256())),
+		"not JSON":            "<html>",
+		"no keys":             `{"keys":[]}`,
+		"only encryption":     jwksOf(s.jwk(t, func(k jwk.Key) { _ = k.Set(jwk.KeyUsageKey, "enc") })),
+		"only symmetric":      jwksOf(`{"kty":"oct","k":"` + b64(string(testKey)) + `"}`),
+		"too many":            jwksOf(strings.Repeat(s.jwk(t, nil)+",", maxJWKSKeys) + s.jwk(t, nil)),
+		"no usable algorithm": jwksOf(only(jwa.ES256())),
 	} {
 		if _, err := parseKeys([]byte(body)); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -93,9 +93,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	res := &response{ResponseWriter: w}
 	defer func() {
 		if v := recover(); v != nil {
-			if v == http.ErrAbortHandler {
-				panic(v)
-			}
 			a.panicked(res, r, v)
 		}
 		a.measures.duration.WithLabelValues(routeOf(r), classOf(res.status)).Observe(time.Since(start).Seconds())

@@ -2,7 +2,6 @@ package api
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -34,6 +33,13 @@ var (
 	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
 	kindIdentityUnverified = problemKind{"identity-unavailable", http.StatusServiceUnavailable, "Tokens cannot be verified now"}
 )
+
+// problemKinds are all of them.
+var problemKinds = []problemKind{
+	kindInvalidRequest, kindUnauthenticated, kindNotFound, kindOperationUnknown, kindMethodNotAllowed,
+	kindRequestTimeout, kindStaleBaseVersion, kindBodyTooLarge, kindUnsupportedMedia, kindKeyReused,
+	kindInternal, kindStoreUnavailable, kindCountsUnavailable, kindIdentityUnverified,
+}
 
 func (k problemKind) uri() string { return problemPrefix + k.name }
 
@@ -89,13 +95,6 @@ func (p *Problem) write(w http.ResponseWriter) {
 	}
 	w.WriteHeader(p.Status)
 	encodeJSON(w, p)
-}
-
-// asProblem finds the Problem in err, if err is one.
-func asProblem(err error) (*Problem, bool) {
-	var p *Problem
-	ok := errors.As(err, &p)
-	return p, ok
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

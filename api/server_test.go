@@ -128,7 +128,7 @@ func TestServerCutsOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	t.Cleanup(func() { _ = conn.Close() })
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	<-started
 	if err := stop(); err == nil || !strings.Contains(err.Error(), "cut off") {
@@ -142,7 +142,7 @@ func TestServerAddressTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	t.Cleanup(func() { _ = l.Close() })
 	s := NewServer(ServerConfig{Listen: l.Addr().String()}, http.NotFoundHandler())
 	if err := s.Run(context.Background()); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("%v, want an error with the address", err)
