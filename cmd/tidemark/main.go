@@ -1,0 +1,38 @@
+// Command tidemark counts likes, favorites and follows, and can prove each
+// count. One binary; `tidemark dev` runs everything on this machine, `tidemark
+// run ROLE...` a part of it.
+//
+//	commands ──▶ PostgreSQL shard (fact + outbox, one transaction)
+//	                  │ 1 seals (sealer)
+//	                  ▼
+//	cdc ─────▶ topic cdc
+//	                  ▼
+//	intake ──▶ bucket-changes, facts, quarantine
+//	                  ▼
+//	projection ──▶ projection table ──▶ partial-counts
+//	                  ▼
+//	display ─▶ display table
+//	                  ▼
+//	queries ─▶ HTTP
+//
+// roles.go builds these actors in that order; process.go runs them and says
+// which are ready; dev.go puts infrastructure below them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	err := newRoot().ExecuteContext(ctx)
+	if err != nil && !isQuiet(err) {
+		fmt.Fprintln(os.Stderr, "tidemark:", err)
+	}
+	os.Exit(exitCode(err))
+}

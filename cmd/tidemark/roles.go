@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/emitters/cdc"
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/processors/display"
+	"github.com/tidemark/tidemark/processors/intake"
+	"github.com/tidemark/tidemark/processors/projection"
+	"github.com/tidemark/tidemark/relations"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
+)
+
+// roleNames lists the roles in the order of the picture in main.go.
+var roleNames = []string{"commands", "cdc", "intake", "projection", "display", "queries"}
+
+func checkRoles(roles []string) error {
+	for _, r := range roles {
+		if !slices.Contains(roleNames, r) {
+			return usagef("role %q is not one of %s", r, strings.Join(roleNames, ", "))
+		}
+	}
+	return nil
+}
+
+// builder gathers the actors of a process's roles.
+type builder struct {
+	*process
+	client gokakit.Client
+	actors []actor
+	close  []func()
+}
+
+// build makes the actors of the roles; closeAll ends what they share.
+func (p *process) build(ctx context.Context, roles []string) (actors []actor, closeAll func(), err error) {
+	b := &builder{process: p}
+	closeAll = func() {
+		for _, f := range slices.Backward(b.close) {
+			f()
+		}
+	}
+	tls, err := p.cfg.Kafka.TLS.Config()
+	if err != nil {
+		return nil, closeAll, err
+	}
+	b.client = gokakit.Client{Brokers: p.cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-" + p.cfg.Instance}
+	has := func(role string) bool { return slices.Contains(roles, role) }
+	steps := []struct {
+		wanted bool
+		build  func(context.Context) error
+	}{
+		{has("commands"), b.sealers},
+		{has("cdc"), b.cdc},
+		{has("intake"), b.intake},
+		{has("projection"), b.projection},
+		{has("display"), b.display},
+		{has("commands") || has("queries"), func(ctx context.Context) error { return b.api(ctx, has("commands"), has("queries")) }},
+	}
+	for _, s := range steps {
+		if !s.wanted {
+			continue
+		}
+		if err := s.build(ctx); err != nil {
+			return nil, closeAll, err
+		}
+	}
+	return b.actors, closeAll, nil
+}
+
+func (b *builder) add(name string, run func(context.Context) error, ready func() error) {
+	b.actors = append(b.actors, actor{name, run, ready})
+}
+
+func always() error { return nil }
+
+// stateDir is where a role of this instance keeps its stores.
+func (b *builder) stateDir(role string) string {
+	return filepath.Join(b.cfg.StateDir, b.cfg.Instance, role)
+}
+
+func (b *builder) sealers(context.Context) error {
+	for shard, url := range b.cfg.Postgres {
+		s, err := relations.NewSealer(relations.SealerConfig{
+			Shard: shard, URL: url, Interval: b.cfg.SealInterval, Logger: b.log, Registerer: b.metrics,
+		})
+		if err != nil {
+			return err
+		}
+		b.add(fmt.Sprintf("sealer.%d", shard), s.Run, always)
+	}
+	return nil
+}
+
+// slotName is the replication slot of a shard: unique within a server, since
+// several shards may be databases of one.
+func slotName(prefix string, shard int) string {
+	return fmt.Sprintf("%s_shard_%d", strings.ReplaceAll(prefix, ".", "_"), shard)
+}
+
+func (b *builder) cdc(context.Context) error {
+	for shard, url := range b.cfg.Postgres {
+		e, err := cdc.New(cdc.Config{
+			Shard: shard, URL: url, Slot: slotName(b.cfg.Prefix, shard), Publication: relations.Publication,
+			Brokers: b.client.Brokers, TLS: b.client.TLS,
+			Topic: b.topo.Topic(topology.CDC), Partition: shard, ServerName: b.cfg.Prefix,
+			Logger: b.log, Registerer: b.metrics,
+		})
+		if err != nil {
+			return err
+		}
+		b.add(fmt.Sprintf("cdc.%d", shard), e.Run, e.Ready)
+	}
+	return nil
+}
+
+func (b *builder) intake(context.Context) error {
+	in, err := intake.New(intake.Config{
+		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
+		Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.add("intake", in.Run, in.Ready)
+	return nil
+}
+
+func (b *builder) projection(context.Context) error {
+	p, err := projection.New(projection.Config{
+		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
+		StateDir: b.stateDir("projection"), RefreshInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
+		Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.add("projection", p.Run, p.Ready)
+	return nil
+}
+
+func (b *builder) display(context.Context) error {
+	d, err := display.New(display.Config{
+		Client: b.client, Topology: b.topo, Instance: b.cfg.Instance,
+		StateDir: b.stateDir("display"), HotStandby: b.cfg.HotStandby,
+		Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.add("display", d.Run, d.Ready)
+	return nil
+}
+
+// api serves commands, queries or both; queries bring the view of counts.
+func (b *builder) api(ctx context.Context, commands, queries bool) error {
+	store, err := relations.Open(ctx, relations.Config{
+		URLs: b.cfg.Postgres, Map: b.shards, StaleBase: relations.StaleBasePolicy(b.cfg.StaleBasePolicy),
+		Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.close = append(b.close, store.Close)
+	for shard := range b.cfg.Postgres {
+		w := newPinger(func(ctx context.Context) error { return store.Ping(ctx, shard) })
+		b.add(fmt.Sprintf("relations.%d", shard), w.run, w.ready)
+	}
+	verifier, err := b.verifier()
+	if err != nil {
+		return err
+	}
+	a, err := api.New(api.Config{Verifier: verifier, Logger: b.log, Registerer: b.metrics})
+	if err != nil {
+		return err
+	}
+	b.add("tokens", verifier.Run, always)
+	if commands {
+		api.RegisterCommands(a, store)
+	}
+	if queries {
+		view, err := views.NewDisplay(views.DisplayConfig{
+			Client: b.client, Topology: b.topo, StateDir: b.stateDir("view"), Logger: b.log, Registerer: b.metrics,
+		})
+		if err != nil {
+			return err
+		}
+		b.add("view", view.Run, view.Ready)
+		api.RegisterQueries(a, store, view)
+	}
+	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)
+	if err := server.Listen(); err != nil {
+		return fmt.Errorf("%w (set api.listen, or --listen)", err)
+	}
+	b.apiAddr = server.Addr()
+	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)
+	b.add("api", server.Run, always)
+	return nil
+}
+
+func (b *builder) verifier() (*api.Verifier, error) {
+	auth, err := authConfig(b.process.cfg)
+	if err != nil {
+		return nil, err
+	}
+	auth.Logger, auth.Registerer = b.log, prometheus.Registerer(b.metrics)
+	return api.NewVerifier(auth)
+}

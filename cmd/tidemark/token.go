@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/internal/config"
+)
+
+// authConfig is whose tokens the API takes.
+func authConfig(cfg config.Config) (api.AuthConfig, error) {
+	a := api.AuthConfig{JWKSURL: cfg.Auth.JWKSURL, Issuer: cfg.Auth.Issuer, Audience: cfg.Auth.Audience}
+	if cfg.Auth.HS256KeyFile == "" {
+		return a, nil
+	}
+	key, err := cfg.Auth.HS256Key()
+	a.HS256Key = key
+	return a, err
+}
+
+func newToken() *cobra.Command {
+	var user, role string
+	var ttl time.Duration
+	cmd := &cobra.Command{Use: "token --user U [--role R]", Short: "Mint a token with the HS256 key of the configuration", Args: args(cobra.NoArgs)}
+	at := whereFlags(cmd)
+	out := outputFlag(cmd, "text", "json")
+	cmd.Flags().StringVar(&user, "user", "", "user id (required)")
+	cmd.Flags().StringVar(&role, "role", "", "role to grant, such as operator")
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token is good")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		if user == "" {
+			return usagef("--user is not given")
+		}
+		cfg, err := at.load()
+		if err != nil {
+			return err
+		}
+		if err := cfg.Require(config.PartAuth); err != nil {
+			return err
+		}
+		auth, err := authConfig(cfg)
+		if err != nil {
+			return err
+		}
+		token, err := auth.Mint(user, role, ttl)
+		if err != nil {
+			return err
+		}
+		if out.json() {
+			return out.print(cmd.OutOrStdout(), map[string]string{"user": user, "token": token}, nil)
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+		return err
+	}
+	return cmd
+}

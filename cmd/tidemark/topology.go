@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/topology"
+)
+
+func newTopology() *cobra.Command {
+	cmd := &cobra.Command{Use: "topology", Short: "Print, check or create the streams and tables", Args: args(cobra.NoArgs)}
+	cmd.AddCommand(newTopologyPrint(), newTopologyCheck(), newTopologyCreate())
+	return cmd
+}
+
+func newTopologyPrint() *cobra.Command {
+	cmd := &cobra.Command{Use: "print", Short: "Print the map: text, a Graphviz graph, or JSON", Args: args(cobra.NoArgs)}
+	at := whereFlags(cmd)
+	out := outputFlag(cmd, topology.Outputs()...)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		cfg := config.Default()
+		if at.file != "" || at.dataDir != "" {
+			var err error
+			if cfg, err = at.load(); err != nil {
+				return err
+			}
+		}
+		topo, err := cfg.Topology()
+		if err != nil {
+			return err
+		}
+		return topo.Print(cmd.OutOrStdout(), out.form)
+	}
+	return cmd
+}
+
+const adminLimit = 30 * time.Second
+
+// withKafka connects to the configured brokers for one administrative step.
+func withKafka(ctx context.Context, at *where, do func(context.Context, *kgo.Client, *topology.Topology) error) error {
+	cfg, err := at.load()
+	if err != nil {
+		return err
+	}
+	if err := cfg.Require(config.PartKafka); err != nil {
+		return err
+	}
+	topo, err := cfg.Topology()
+	if err != nil {
+		return err
+	}
+	client, err := kafkaClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, adminLimit)
+	defer cancel()
+	return do(ctx, client, topo)
+}
+
+func kafkaClient(cfg config.Config, opts ...kgo.Opt) (*kgo.Client, error) {
+	tls, err := cfg.Kafka.TLS.Config()
+	if err != nil {
+		return nil, err
+	}
+	return kafkaadmin.Client(cfg.Kafka.Brokers, tls, opts...)
+}
+
+func newTopologyCheck() *cobra.Command {
+	cmd := &cobra.Command{Use: "check", Short: "Compare the topics with the map; exit 3 when they differ", Args: args(cobra.NoArgs)}
+	at := whereFlags(cmd)
+	out := outputFlag(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		return withKafka(cmd.Context(), at, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
+			diffs, err := kafkaadmin.Check(ctx, client, topo)
+			if err != nil {
+				return err
+			}
+			if diffs == nil {
+				diffs = []kafkaadmin.Difference{}
+			}
+			err = out.print(cmd.OutOrStdout(), diffs, func(w io.Writer) error {
+				for _, d := range diffs {
+					fmt.Fprintln(w, d)
+				}
+				if len(diffs) == 0 {
+					fmt.Fprintf(w, "all %d topics are as the map says\n", len(topo.Streams))
+				}
+				return nil
+			})
+			if err == nil && len(diffs) > 0 {
+				err = errDifferent
+			}
+			return err
+		})
+	}
+	return cmd
+}
+
+func newTopologyCreate() *cobra.Command {
+	cmd := &cobra.Command{Use: "create", Short: "Create missing topics; refuse differing ones by name", Args: args(cobra.NoArgs)}
+	at := whereFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return withKafka(cmd.Context(), at, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
+			if err := kafkaadmin.Create(ctx, client, topo); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "all %d topics are there\n", len(topo.Streams))
+			return nil
+		})
+	}
+	return cmd
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/verify"
+	"github.com/tidemark/tidemark/relations"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/views"
+)
+
+func newVerify() *cobra.Command {
+	var deadline time.Duration
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare every count with the facts; exit 0 equal, 3 different, 1 could not tell",
+		Long: "Wait until everything committed so far is displayed, then compare, for every target and kind, the\n" +
+			"facts in the shards with the projected relations, the bucket counts and the displayed count. All\n" +
+			"are read from the shards and from the tables' own topics, never from a cache.",
+		Args: args(cobra.NoArgs),
+	}
+	at := whereFlags(cmd)
+	out := outputFlag(cmd, "table", "json")
+	cmd.Flags().DurationVar(&deadline, "deadline", time.Minute, "how long to wait for the feed to be quiet")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		cfg, err := at.load()
+		if err != nil {
+			return err
+		}
+		if err := cfg.Require(config.PartPostgres, config.PartControl, config.PartKafka); err != nil {
+			return err
+		}
+		report, err := verifyAll(cmd.Context(), cfg, deadline, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		if err := out.print(cmd.OutOrStdout(), report, report.WriteTable); err != nil {
+			return err
+		}
+		return verdictError(report)
+	}
+	return cmd
+}
+
+func verdictError(r verify.Report) error {
+	switch r.Verdict.ExitCode() {
+	case exitOK:
+		return nil
+	case exitDifferent:
+		return errDifferent
+	}
+	return fmt.Errorf("could not tell: %s", r.Reason)
+}
+
+// verifier holds what a verification reads from.
+type verifier struct {
+	cfg    config.Config
+	topo   *topology.Topology
+	store  *relations.Store
+	client *kgo.Client
+	say    func(string)
+}
+
+// verifyAll compares a running system; progress lines go to progress.
+func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, progress io.Writer) (verify.Report, error) {
+	topo, err := cfg.Topology()
+	if err != nil {
+		return verify.Report{}, err
+	}
+	db, err := control.Open(ctx, cfg.Control)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer db.Close()
+	shards, err := db.ShardMap(ctx)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	manifest, err := db.ActiveManifest(ctx)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	store, err := relations.Open(ctx, relations.Config{URLs: cfg.Postgres, Map: shards})
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer store.Close()
+	client, err := kafkaClient(cfg)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer client.Close()
+	v := &verifier{cfg: cfg, topo: topo, store: store, client: client, say: func(s string) { fmt.Fprintln(progress, s) }}
+	opts, err := v.readerOptions()
+	if err != nil {
+		return verify.Report{}, err
+	}
+	return verify.Run(ctx, verify.Config{
+		Facts:      v.facts,
+		Projection: verify.ReadTable(topo.Topic(topology.ProjectionTable), opts...),
+		Display:    verify.ReadTable(topo.Topic(topology.DisplayTable), opts...),
+		Quiet: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, deadline)
+			defer cancel()
+			return v.quiet(ctx)
+		},
+		Activity: func(ctx context.Context) (uint64, error) {
+			return verify.EndOffsets(ctx, kadm.NewClient(client), topo.Topic(topology.Facts))
+		},
+		Contract: &manifest.Contract,
+		Progress: func(p verify.Progress) { v.say(fmt.Sprintf("verify: %s, %d rows", p.Stage, p.Rows)) },
+	}), nil
+}
+
+func (v *verifier) readerOptions() ([]kgo.Opt, error) {
+	opts := []kgo.Opt{kgo.SeedBrokers(v.cfg.Kafka.Brokers...), kgo.ClientID("tidemark-verify")}
+	tls, err := v.cfg.Kafka.TLS.Config()
+	if tls != nil {
+		opts = append(opts, kgo.DialTLSConfig(tls))
+	}
+	return opts, err
+}
+
+func (v *verifier) facts(ctx context.Context, yield func(verify.Fact) error) error {
+	for shard := range v.cfg.Postgres {
+		err := v.store.Facts(ctx, shard, func(f relations.Fact) error {
+			return yield(verify.Fact{Relation: f.Relation, State: f.State, Version: f.Version})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quiet waits until a seal that was taken after the call is displayed from
+// every shard, and until every group has consumed its input.
+func (v *verifier) quiet(ctx context.Context) error {
+	want := map[int]uint64{}
+	for shard := range v.cfg.Postgres {
+		last, err := v.store.LastSeal(ctx, shard)
+		if err != nil {
+			return err
+		}
+		want[shard] = last + 1
+	}
+	dir, err := os.MkdirTemp("", "tidemark-verify-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	tls, err := v.cfg.Kafka.TLS.Config()
+	if err != nil {
+		return err
+	}
+	view, err := views.NewDisplay(views.DisplayConfig{
+		Client:   gokakit.Client{Brokers: v.cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-verify"},
+		Topology: v.topo, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	following, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = view.Run(following) }()
+	defer func() { stop(); <-done }()
+	if err := verify.WaitCaughtUp(ctx, want, func(context.Context) (map[int]uint64, error) {
+		p, err := view.Progress()
+		if err != nil {
+			return nil, err
+		}
+		seals := map[int]uint64{}
+		for _, s := range p.AsOf {
+			seals[s.Shard] = s.Seal
+		}
+		return seals, nil
+	}); err != nil {
+		return err
+	}
+	return verify.WaitGroups(ctx, kadm.NewClient(v.client), v.topo)
+}
