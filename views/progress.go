@@ -1,0 +1,191 @@
+package views
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// progress keeps, per display partition, what its counts include. An update
+// only marks a row; a reader reads the marked rows again from the table, which
+// alone decides between two values of a key.
+type progress struct {
+	shards, counts, displays int
+	get                      func(key string) ([]byte, error)
+
+	stale   atomic.Bool // rows are marked; read before current
+	current atomic.Pointer[includes]
+
+	mu     sync.Mutex
+	marked map[pair]bool
+	rows   [][]map[int]ShardAsOf // by display and count partition, then shard; nil: no row
+}
+
+type pair struct{ display, count int }
+
+// includes is an immutable state of progress.
+type includes struct {
+	byDisplay []asOf
+	all       Progress
+}
+
+// asOf is what the counts of a display partition include.
+type asOf struct {
+	shards []ShardAsOf
+	// oldest is the earliest SealedAt; zero while a shard is missing.
+	oldest time.Time
+}
+
+func newProgress(t topology.Config, get func(string) ([]byte, error)) *progress {
+	p := &progress{shards: t.Shards, counts: t.CountPartitions, displays: t.DisplayPartitions, get: get, marked: map[pair]bool{}}
+	p.rows = make([][]map[int]ShardAsOf, p.displays)
+	for d := range p.rows {
+		p.rows[d] = make([]map[int]ShardAsOf, p.counts)
+		for c := range p.counts {
+			p.marked[pair{d, c}] = true
+		}
+	}
+	p.stale.Store(true)
+	p.current.Store(&includes{byDisplay: make([]asOf, p.displays)})
+	return p
+}
+
+// mark says that a row has changed. Reads of the table must see the change
+// already.
+func (p *progress) mark(display, count int) {
+	if display >= p.displays || count >= p.counts {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.marked[pair{display, count}] = true
+	p.stale.Store(true)
+}
+
+// load gives the newest state.
+func (p *progress) load() (*includes, error) {
+	if !p.stale.Load() {
+		return p.current.Load(), nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed := map[int]bool{}
+	for at := range p.marked {
+		row, err := p.read(at)
+		if err != nil {
+			return nil, err
+		}
+		p.rows[at.display][at.count] = row
+		changed[at.display] = true
+	}
+	next := &includes{byDisplay: make([]asOf, p.displays)}
+	copy(next.byDisplay, p.current.Load().byDisplay)
+	for d := range changed {
+		next.byDisplay[d] = p.least(d)
+	}
+	next.all = p.total(next)
+	// Only now are the marks done with: after an error they all stand.
+	clear(p.marked)
+	p.current.Store(next)
+	p.stale.Store(false)
+	return next, nil
+}
+
+// read gives a row by shard, nil when there is none.
+func (p *progress) read(at pair) (map[int]ShardAsOf, error) {
+	value, err := p.get(topology.ProgressKey(at.display, at.count))
+	if err != nil || value == nil {
+		return nil, err
+	}
+	var row tidemarkv1.DisplayRow
+	if err := row.UnmarshalVT(value); err != nil {
+		return nil, fmt.Errorf("reading the progress of count partition %d: %w", at.count, err)
+	}
+	byShard := map[int]ShardAsOf{}
+	for _, w := range row.GetProgress().GetWatermarks() {
+		byShard[int(w.Shard)] = ShardAsOf{
+			Shard: int(w.Shard), Seal: w.Seal, PreviousCommitLSN: w.GetPosition().GetPreviousCommitLsn(), LSN: w.GetPosition().GetLsn(),
+			SealedAt: time.UnixMicro(w.SealedAtUs).UTC(),
+		}
+	}
+	return byShard, nil
+}
+
+// least gives the least seal of each shard over all count partitions; a shard
+// that any of them does not know is missing.
+func (p *progress) least(display int) asOf {
+	var a asOf
+	for shard := range p.shards {
+		if s, ok := p.leastOf(display, shard); ok {
+			a.shards = append(a.shards, s)
+		}
+	}
+	a.oldest = oldest(a.shards, p.shards)
+	return a
+}
+
+func (p *progress) leastOf(display, shard int) (least ShardAsOf, ok bool) {
+	for c, row := range p.rows[display] {
+		s, known := row[shard]
+		if !known {
+			return ShardAsOf{}, false
+		}
+		if c == 0 || s.Seal < least.Seal {
+			least = s
+		}
+	}
+	return least, true
+}
+
+// total gives the least over all display partitions.
+func (p *progress) total(i *includes) Progress {
+	var all Progress
+	for shard := range p.shards {
+		var least ShardAsOf
+		known := true
+		for d := range p.displays {
+			s, ok := find(i.byDisplay[d].shards, shard)
+			known = known && ok
+			if d == 0 || s.Seal < least.Seal {
+				least = s
+			}
+		}
+		if known {
+			all.AsOf = append(all.AsOf, least)
+		}
+	}
+	all.Complete = len(all.AsOf) == p.shards
+	for _, rows := range p.rows {
+		for _, row := range rows {
+			if row == nil {
+				all.Unheard++
+			}
+		}
+	}
+	return all
+}
+
+func find(shards []ShardAsOf, shard int) (ShardAsOf, bool) {
+	for _, s := range shards {
+		if s.Shard == shard {
+			return s, true
+		}
+	}
+	return ShardAsOf{}, false
+}
+
+func oldest(shards []ShardAsOf, want int) (t time.Time) {
+	if len(shards) < want {
+		return t
+	}
+	for i, s := range shards {
+		if i == 0 || s.SealedAt.Before(t) {
+			t = s.SealedAt
+		}
+	}
+	return t
+}
