@@ -91,7 +91,7 @@ func StartPostgres(ctx context.Context, cfg PostgresConfig) (*Postgres, error) {
 }
 
 func startPostgres(ctx context.Context, cfg PostgresConfig, dir *dataDir) (*Postgres, error) {
-	place, err := findPlace(dir)
+	place, err := findPlace(dir, cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -289,7 +289,7 @@ type place struct {
 const sharedPlaces = "/var/lib/tidemark"
 
 // findPlace decides where PGDATA is.
-func findPlace(dir *dataDir) (place, error) {
+func findPlace(dir *dataDir, log *slog.Logger) (place, error) {
 	data := dir.file("data")
 	if b, err := os.ReadFile(dir.file("location")); err == nil {
 		data = filepath.Join(strings.TrimSpace(string(b)), "data")
@@ -316,6 +316,7 @@ func findPlace(dir *dataDir) (place, error) {
 	if err != nil {
 		return place{}, fmt.Errorf("%w, and another place could not be made: %w: choose a data directory that the user can reach", blocked, err)
 	}
+	log.Warn("PostgreSQL's files are kept outside the data directory", "because", blocked.Error(), "place", at.data)
 	return at, nil
 }
 

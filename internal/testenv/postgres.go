@@ -49,20 +49,44 @@ func Postgres(t testing.TB) string {
 	return shared.server.URL(name)
 }
 
+// ServerDir is a folder for a PostgreSQL server of the test's own
+// (embedded.StartPostgres), removed when the test ends. t.TempDir will not do
+// for root: the server runs as another user, who may not enter it.
+func ServerDir(t testing.TB) string {
+	t.Helper()
+	dir, err := newServerDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func newServerDir() (string, error) {
+	dir, err := os.MkdirTemp("", dirPrefix+strconv.Itoa(os.Getpid())+"-")
+	if err != nil {
+		return "", fmt.Errorf("making a folder for PostgreSQL: %w", err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return "", fmt.Errorf("opening the folder for PostgreSQL: %w", err)
+	}
+	return dir, nil
+}
+
 // dirPrefix is followed by the test process's id.
 const dirPrefix = "tidemark-test-"
 
 func startShared() (*embedded.Postgres, error) {
 	removeLeftovers()
-	dir, err := os.MkdirTemp("", dirPrefix+strconv.Itoa(os.Getpid())+"-")
+	dir, err := newServerDir()
 	if err != nil {
-		return nil, fmt.Errorf("making a folder for PostgreSQL: %w", err)
+		return nil, err
 	}
 	shared.dir = dir
-	// The server runs as another user when the tests run as root.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("opening the folder for PostgreSQL: %w", err)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute) // may download
 	defer cancel()
 	return embedded.StartPostgres(ctx, embedded.PostgresConfig{
