@@ -40,7 +40,7 @@ type PostgresConfig struct {
 const superuser = "tidemark"
 
 // startLimit bounds a start, apart from a download of the programs.
-const startLimit = time.Minute
+const startLimit = 2 * time.Minute
 
 // defaultSettings fit the change feed: logical decoding and a slot per shard.
 func defaultSettings() map[string]string {
