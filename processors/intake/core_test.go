@@ -71,13 +71,16 @@ func checkChange(rt *rapid.T, c *tidemarkv1.RelationChange, ev topology.Event) {
 	}
 }
 
+// underRace tells that the race detector runs, which empties pools at random.
+var underRace bool
+
 // A usual record takes the quick way and few allocations.
 func TestUsualRecordsAreCheap(t *testing.T) {
 	core, r := testCore(t), sampleRecord(t)
 	if e := core.Apply(r); e.Slow || e.Outcome != Changed {
 		t.Fatalf("%s, slow %v", e.Outcome, e.Slow)
 	}
-	if n := testing.AllocsPerRun(1000, func() { core.Apply(r) }); n > 10 {
+	if n := testing.AllocsPerRun(1000, func() { core.Apply(r) }); n > 10 && !underRace {
 		t.Errorf("%v allocations for a record, at most 10 are due", n)
 	}
 	var env envelope

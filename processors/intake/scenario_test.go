@@ -89,7 +89,8 @@ func finish(t *testing.T, d *datadriven.TestData, env, payload map[string]any, r
 	if raw != nil {
 		value = []byte(*raw)
 	}
-	r.Value = append(value, bytes.Repeat([]byte(" "), pad)...)
+	value = append(value, bytes.Repeat([]byte(" "), pad)...)
+	r.Value = value
 	if d.HasArg("value") {
 		r.Value = nil
 	}
