@@ -211,13 +211,16 @@ func devRun(ctx context.Context, f *devFlags, cfg config.Config, infra *infrastr
 	return g.Wait()
 }
 
+// readyLine is what a program that started dev waits for on its stdout.
+const readyLine = "tidemark is ready."
+
 // welcome prints the addresses and what to try first.
 func welcome(out io.Writer, f *devFlags, cfg config.Config, p *process) error {
 	at := ""
 	if f.dataDir != config.DefaultDataDir {
 		at = " --data-dir " + f.dataDir
 	}
-	fmt.Fprintf(out, "\ntidemark is ready.\n\n")
+	fmt.Fprintf(out, "\n%s\n\n", readyLine)
 	if p.apiAddr != "" {
 		fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
 	}

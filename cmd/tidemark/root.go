@@ -70,7 +70,7 @@ func newRoot() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	add("run", newDev(), newRun(), newSchema(), newToken(), newLoad())
+	add("run", newDev(), newRun(), newSchema(), newToken(), newLoad(), newDemo())
 	add("see", newTopology(), newTap(), newVerify(), newDoctor(), newVersion())
 	return root
 }
