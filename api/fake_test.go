@@ -13,14 +13,14 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
+	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/views"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 var testKey = []byte("0123456789abcdef0123456789abcdef")
 

@@ -47,15 +47,14 @@ func raw(t *testing.T, addr, text string) *http.Response {
 
 func TestServerLimits(t *testing.T) {
 	ta := newTestAPI(t, &fakeStore{})
-	s, stop := startServer(t, ServerConfig{ReadTimeout: 50 * time.Millisecond}, ta.api)
+	s, stop := startServer(t, ServerConfig{}, ta.api)
 	head := "PUT " + likePath + " HTTP/1.1\r\nHost: x\r\nIdempotency-Key: op-1\r\nAuthorization: Bearer " + mint(t, "u7") + "\r\n"
 	for _, c := range []struct {
 		name, request string
 		status        int
 	}{
 		{"good", head + "Content-Length: 24\r\n\r\n" + `{"desiredState":"LIKED"}`, 200},
-		{"huge header", head + "X: " + strings.Repeat("x", 64<<10) + "\r\n\r\n", 431},
-		{"body stops", head + "Content-Length: 24\r\n\r\n{", 408},
+		{"huge header", head + "X: " + strings.Repeat("x", 24<<10) + "\r\n\r\n", 431},
 		{"declared too large", head + "Content-Length: 999999999\r\n\r\n{", 413},
 		{"broken chunk", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
 		{"id not UTF-8", "PUT /v1/videos/\xff\xfe/like-relation HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + mint(t, "u7") + "\r\n\r\n", 400},
@@ -72,6 +71,18 @@ func TestServerLimits(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", res.StatusCode, c.status, b)
 			}
 		})
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServerSlowBody(t *testing.T) {
+	ta := newTestAPI(t, &fakeStore{})
+	s, stop := startServer(t, ServerConfig{ReadTimeout: 200 * time.Millisecond}, ta.api)
+	res := raw(t, s.Addr(), "PUT "+likePath+" HTTP/1.1\r\nHost: x\r\nIdempotency-Key: op-1\r\nAuthorization: Bearer "+mint(t, "u7")+"\r\nContent-Length: 24\r\n\r\n{")
+	if res.StatusCode != 408 {
+		t.Errorf("status %d, want 408", res.StatusCode)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
