@@ -71,7 +71,7 @@ drift: tools
 	@rm -rf $(DRIFT)
 
 .PHONY: bench
-bench: ## measure; prints ratios to this machine's ceilings (BENCH=name chooses)
+bench: build ## measure; prints ratios to this machine's ceilings (BENCH=name chooses)
 	go run ./bench $(BENCH)
 
 .PHONY: demo

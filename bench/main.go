@@ -30,6 +30,10 @@ type measurement struct {
 
 var measurements = []measurement{
 	{"projection", benchProjection},
+	{"relations", benchRelations},
+	{"freshness", benchFreshness},
+	{"queries", benchQueries},
+	{"idle", benchIdle},
 }
 
 func main() {
