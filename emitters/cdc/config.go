@@ -33,6 +33,10 @@ type Config struct {
 	// Topic and Partition of the records: one partition per shard.
 	Topic     string
 	Partition int
+	// Linger is how long a record waits for others to share its request.
+	// Default 2 ms; negative: not at all, which under load costs many more
+	// requests.
+	Linger time.Duration
 	// Compress batches with lz4: less network and disk, more of the core.
 	Compress bool
 
@@ -109,6 +113,7 @@ func (c Config) withDefaults() Config {
 	text(&c.Table, "outbox")
 	text(&c.Version, Version)
 	span(&c.StandbyInterval, time.Second)
+	span(&c.Linger, 2*time.Millisecond)
 	span(&c.SlotTimeout, time.Minute)
 	number(&c.MaxInFlightRecords, 10_000)
 	number(&c.MaxInFlightBytes, 16<<20)

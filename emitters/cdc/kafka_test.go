@@ -236,3 +236,84 @@ func TestD06IdleShard(t *testing.T) {
 	r.insert(1)
 	checkOrder(t, r.awaitRows(2))
 }
+
+// TestOneRefusedBatchKeepsTheOrder: now and then Kafka refuses one request for
+// good and takes the next. What stands behind the refused records must not
+// pass them.
+func TestOneRefusedBatchKeepsTheOrder(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	var requests atomic.Int64
+	r.broker.Cluster().ControlKey(produceKey, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		r.broker.Cluster().KeepControl()
+		if requests.Add(1)%9 != 0 {
+			return nil, nil, false
+		}
+		resp, err := refuse(kerr.MessageTooLarge)(req)
+		return resp, err, true
+	})
+	e := r.start(func(c *Config) { c.Linger, c.MaxBackoff = -1, time.Millisecond })
+	w := r.write(3, time.Millisecond)
+	testenv.Eventually(t, patience, func() error {
+		if s := e.Status(); s.Restarts < 10 {
+			return fmt.Errorf("%d restarts", s.Restarts)
+		}
+		return nil
+	})
+	w.stop()
+	all := r.awaitRows(w.rows)
+	checkOrder(t, all)
+	checkVersions(t, all)
+}
+
+// TestRowTooLargeForKafka stops the shard at that row, visibly; what stands
+// before it gets through.
+func TestRowTooLargeForKafka(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	r.insert(5)
+	r.exec(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard)
+		VALUES ('relation', 'k', 't', jsonb_build_object('x', repeat('x', 1000000)), 2)`)
+	bound := r.serverLSN()
+	r.insert(1)
+	e := r.start()
+	testenv.Eventually(t, patience, func() error {
+		if s := e.Status(); s.Restarts < 2 || !strings.Contains(s.LastError, "makes a record of 1000") {
+			return fmt.Errorf("status %+v", s)
+		}
+		return nil
+	})
+	checkOrder(t, r.awaitRows(5))
+	if got := r.confirmed(); got >= bound {
+		t.Errorf("position %s was confirmed, the large row ends at %s", got, bound)
+	}
+}
+
+// TestStopWhileKafkaIsAway takes less than five seconds and confirms nothing
+// that is not acked.
+func TestStopWhileKafkaIsAway(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	f := r.refuseWrites(disconnect)
+	f.on.Store(true)
+	e := r.start()
+	r.insert(10)
+	bound := r.serverLSN()
+	testenv.Eventually(t, patience, func() error {
+		if f.hits.Load() == 0 {
+			return errors.New("nothing was sent")
+		}
+		return nil
+	})
+	began := time.Now()
+	e.stop()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	if got := r.confirmed(); got >= bound {
+		t.Errorf("position %s was confirmed, the rows end at %s", got, bound)
+	}
+	f.on.Store(false)
+	r.start()
+	checkOrder(t, r.awaitRows(10))
+}

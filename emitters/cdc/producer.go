@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -16,12 +17,31 @@ import (
 // producer writes records to one partition, in order: acks from all in-sync
 // replicas, idempotent, one request in flight. It retries without end what can
 // be retried; an error that reaches a promise is final.
+//
+// Records gather in a queue; a goroutine hands the queue to the client whole,
+// flushes, and takes the next only when Kafka has all of it. So after a
+// failure nothing behind it is sent: the client fails what it holds, and what
+// is in the queue stays there. Producing straight into the client would let
+// records through that arrive between the failure and its promise.
 type producer struct {
 	client    *kgo.Client
 	topic     string
 	partition int32
+	linger    time.Duration
 	free      sync.Pool // *outgoing
 	done      func(*outgoing, error)
+
+	mu     sync.Mutex
+	queue  []*outgoing
+	queued int           // bytes
+	wake   chan struct{} // one token: the queue has a first record
+	enough chan struct{} // one token: the queue is worth a request
+
+	failed  atomic.Bool
+	finish  chan struct{} // closed: send what is queued, then end
+	finish1 sync.Once
+	give    context.CancelFunc // gives up
+	ended   chan struct{}      // closed: the goroutine has ended
 }
 
 // outgoing is a record on its way, with its buffer. It is used again after its
@@ -29,6 +49,8 @@ type producer struct {
 type outgoing struct {
 	record   kgo.Record
 	buffer   []byte // key, then value
+	keySize  int    // below 0: the key is null
+	at       time.Time
 	number   uint64 // in the tracker
 	size     int    // in the window
 	lsn      pglogrepl.LSN
@@ -36,11 +58,16 @@ type outgoing struct {
 	promise  func(*kgo.Record, error)
 }
 
-// maxKeptBuffer bounds the buffers kept for reuse.
-const maxKeptBuffer = 128 << 10
+const (
+	maxKeptBuffer  = 128 << 10 // of the buffers kept for reuse
+	maxBatchBytes  = 1_000_012 // of a batch; topics take 1,048,588
+	maxRecordBytes = 1_000_000 - 1024
+	enoughBytes    = 256 << 10 // not worth waiting for more
+)
 
-// newProducer makes a client; done is called for every record, in order, when
-// Kafka has it or never will. note hears of failed connections.
+// newProducer makes a client and starts its goroutine. done is called for
+// every record, in order, when Kafka has it or never will; note hears of
+// failed connections.
 func newProducer(c *Config, note func(error), done func(*outgoing, error)) (*producer, error) {
 	compression := kgo.NoCompression()
 	if c.Compress {
@@ -53,9 +80,8 @@ func newProducer(c *Config, note func(error), done func(*outgoing, error)) (*pro
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.MaxProduceRequestsInflightPerBroker(1),
 		kgo.StopProducerOnDataLossDetected(),
-		// No linger: while a request is in flight the next batch gathers, so
-		// a lone record waits for nothing and a backlog fills its batches.
-		kgo.ProducerLinger(0),
+		kgo.ManualFlushing(),
+		kgo.ProducerBatchMaxBytes(maxBatchBytes),
 		kgo.ProducerBatchCompression(compression),
 		// The window is the bound; the client's own must not be met first.
 		kgo.MaxBufferedRecords(c.MaxInFlightRecords + 1),
@@ -69,7 +95,15 @@ func newProducer(c *Config, note func(error), done func(*outgoing, error)) (*pro
 	if err != nil {
 		return nil, fmt.Errorf("making the Kafka client: %w", err)
 	}
-	return &producer{client: client, topic: c.Topic, partition: int32(c.Partition), done: done}, nil
+	p := &producer{
+		client: client, topic: c.Topic, partition: int32(c.Partition), linger: c.Linger, done: done,
+		wake: make(chan struct{}, 1), enough: make(chan struct{}, 1),
+		finish: make(chan struct{}), ended: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.give = cancel
+	go p.run(ctx)
+	return p, nil
 }
 
 // connectHook hears of connections that could not be made.
@@ -105,20 +139,100 @@ func (p *producer) New() *outgoing {
 		return o
 	}
 	o := &outgoing{}
-	o.promise = func(_ *kgo.Record, err error) { p.done(o, err) }
+	o.promise = func(_ *kgo.Record, err error) {
+		if err != nil {
+			p.failed.Store(true)
+		}
+		p.done(o, err)
+	}
 	return o
 }
 
-// Produce sends a record whose buffer holds key and value; keySize below 0:
-// the key is null. It does not block: the caller has room in the window.
-func (p *producer) Produce(o *outgoing, keySize int, now time.Time) {
-	o.record = kgo.Record{Topic: p.topic, Partition: p.partition, Timestamp: now, Value: o.buffer}
-	if keySize >= 0 {
-		o.record.Key, o.record.Value = o.buffer[:keySize:keySize], o.buffer[keySize:]
+// Put queues a record. It does not block: the caller has room in the window.
+func (p *producer) Put(o *outgoing) {
+	p.mu.Lock()
+	p.queue = append(p.queue, o)
+	before := p.queued
+	p.queued += o.size
+	first, full := before == 0, before < enoughBytes && p.queued >= enoughBytes
+	p.mu.Unlock()
+	if first {
+		signal(p.wake)
 	}
-	// The record's life is the producer's, not a caller's context: during a
-	// graceful stop the reader ends first and what is buffered goes out.
-	p.client.Produce(context.Background(), &o.record, o.promise)
+	if full {
+		signal(p.enough)
+	}
+}
+
+func signal(token chan struct{}) {
+	select {
+	case token <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the queue into group, which it gives its own place.
+func (p *producer) take(group []*outgoing) []*outgoing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(group)
+	taken := p.queue
+	p.queue, p.queued = group[:0], 0
+	return taken
+}
+
+// run sends the queue, group by group, until told to end or a record failed.
+func (p *producer) run(ctx context.Context) {
+	defer close(p.ended)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var group []*outgoing
+	for finishing := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			p.gather(ctx, timer)
+		case <-p.finish:
+			finishing = true
+		}
+		group = p.take(group)
+		if len(group) == 0 && finishing {
+			return
+		}
+		if !p.send(ctx, group) {
+			return
+		}
+	}
+}
+
+// gather gives a first record's companions time to arrive.
+func (p *producer) gather(ctx context.Context, timer *time.Timer) {
+	if p.linger <= 0 {
+		return
+	}
+	timer.Reset(p.linger)
+	select {
+	case <-timer.C:
+	case <-p.enough:
+	case <-p.finish:
+	case <-ctx.Done():
+	}
+}
+
+// send hands a group to the client and waits until Kafka has it; false: it
+// does not, and never will.
+func (p *producer) send(ctx context.Context, group []*outgoing) bool {
+	for _, o := range group {
+		o.record = kgo.Record{Topic: p.topic, Partition: p.partition, Timestamp: o.at, Value: o.buffer}
+		if n := o.keySize; n >= 0 {
+			o.record.Key, o.record.Value = o.buffer[:n:n], o.buffer[n:]
+		}
+		// Not ctx: a record lives until Kafka has it or the client closes.
+		p.client.Produce(context.Background(), &o.record, o.promise)
+	}
+	// Flush returns after the promises of all records.
+	return p.client.Flush(ctx) == nil && !p.failed.Load()
 }
 
 // Recycle takes back an acked record.
@@ -129,5 +243,20 @@ func (p *producer) Recycle(o *outgoing) {
 	}
 }
 
-// Close gives up what is buffered; its records' promises fail.
-func (p *producer) Close() { p.client.Close() }
+// Finish waits until Kafka has all that was put, a record failed, or ctx ends.
+func (p *producer) Finish(ctx context.Context) error {
+	p.finish1.Do(func() { close(p.finish) })
+	select {
+	case <-p.ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Close gives up what is on its way; its records' promises fail.
+func (p *producer) Close() {
+	p.give()
+	<-p.ended
+	p.client.Close()
+}

@@ -229,23 +229,24 @@ func (r *reader) checkShard() {
 // emit encodes the picked row and hands it to the producer once there is room.
 func (r *reader) emit(ctx context.Context, now time.Time) error {
 	o := r.s.producer.New()
-	key, keySize := r.picked[colAggregateID], -1
-	o.buffer = o.buffer[:0]
-	if !key.null {
+	o.buffer, o.keySize = o.buffer[:0], -1
+	if key := r.picked[colAggregateID]; !key.null {
 		o.buffer = append(o.buffer, key.text...)
-		keySize = len(key.text)
+		o.keySize = len(key.text)
 	}
 	var err error
 	if o.buffer, err = r.enc.Append(o.buffer, &r.picked, &r.from, now); err != nil {
 		return err
 	}
-	o.size = len(o.buffer)
-	o.commitUS, o.lsn = r.from.commitUS, r.from.lsn
+	if o.size = len(o.buffer); o.size > maxRecordBytes {
+		return fmt.Errorf("an outbox row makes a record of %d bytes, more than %d, which Kafka would refuse", o.size, maxRecordBytes)
+	}
+	o.at, o.commitUS, o.lsn = now, r.from.commitUS, r.from.lsn
 	if o.number, err = r.s.window.Reserve(ctx, o.size); err != nil {
 		return err
 	}
 	r.s.board.emitted.Add(1)
-	r.s.producer.Produce(o, keySize, now)
+	r.s.producer.Put(o)
 	return nil
 }
 

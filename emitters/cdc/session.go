@@ -78,7 +78,9 @@ func (s *session) stream(ctx, readCtx context.Context) error {
 		err = context.Cause(readCtx)
 	}
 	asked := ended(ctx) && errors.Is(err, context.Cause(ctx))
-	if asked && s.cfg.StopGrace > 0 {
+	if s.cfg.StopGrace > 0 {
+		// Also after an error of the reader: what stands before a row that
+		// cannot pass gets through all the same.
 		s.drain()
 	}
 	stopStatus()
@@ -96,7 +98,7 @@ func (s *session) stream(ctx, readCtx context.Context) error {
 func (s *session) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.StopGrace)
 	defer cancel()
-	if err := s.producer.client.Flush(ctx); err != nil {
+	if err := s.producer.Finish(ctx); err != nil {
 		s.log.Warn("stopping with records that Kafka has not acked; they are sent again at the next start", "records", s.window.Load().records)
 	}
 }
