@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -55,6 +57,12 @@ type Display struct {
 	progress   *progress
 	metrics    *metrics
 	hooks      []func(Update)
+
+	// A table that reads itself again may have lost rows that no update tells
+	// of, so what was kept of it is thrown away: lost counts the times it was
+	// seen to recover, kept is the count at which all was last thrown away.
+	lost, kept atomic.Uint64
+	mu         sync.Mutex // of throwing away
 }
 
 type target struct {
@@ -146,7 +154,7 @@ func (d *Display) Counts(kind topology.Kind, ids []string) ([]Count, error) {
 	if !kind.Valid() {
 		return nil, fmt.Errorf("reading counts: kind %d is unknown", kind)
 	}
-	if err := d.table.Ready(); err != nil {
+	if err := d.readable(); err != nil {
 		return nil, fmt.Errorf("reading counts: %w", err)
 	}
 	// What the counts include is read before the counts: an update between the
@@ -170,6 +178,26 @@ func (d *Display) Counts(kind topology.Kind, ids []string) ([]Count, error) {
 	return counts, nil
 }
 
+// readable is nil when the table is read to its end and nothing is kept from
+// before it read itself again.
+func (d *Display) readable() error {
+	if err := d.table.Ready(); err != nil {
+		d.lost.Add(1)
+		return err
+	}
+	if d.kept.Load() == d.lost.Load() {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if lost := d.lost.Load(); d.kept.Load() != lost {
+		d.cache.InvalidateAll()
+		d.progress.markAll()
+		d.kept.Store(lost)
+	}
+	return nil
+}
+
 func staleness(now, oldest time.Time) time.Duration {
 	if oldest.IsZero() {
 		return UnknownStaleness
@@ -179,7 +207,7 @@ func staleness(now, oldest time.Time) time.Duration {
 
 // Progress says what every count of the table includes.
 func (d *Display) Progress() (Progress, error) {
-	if err := d.table.Ready(); err != nil {
+	if err := d.readable(); err != nil {
 		return Progress{}, fmt.Errorf("reading progress: %w", err)
 	}
 	includes, err := d.progress.load()
@@ -243,6 +271,9 @@ func instant(us int64) time.Time {
 
 // update is told of each record of the table, after reads see it.
 func (d *Display) update(key string, _ []byte) {
+	if d.table.Ready() != nil {
+		d.lost.Add(1)
+	}
 	if display, count, ok := topology.ParseProgressKey(key); ok {
 		d.progress.mark(display, count)
 		return

@@ -121,6 +121,31 @@ func TestAnUpdateIsSeenAtOnce(t *testing.T) {
 	}
 }
 
+// G14 of the bug log: a table that was made anew has lost rows that no update
+// tells of; nothing of them is answered.
+func TestG14NothingIsKeptOfATableThatReadsItselfAgain(t *testing.T) {
+	for name, refill := range map[string]func(*Display, *memoryTable){
+		"other rows come": func(_ *Display, m *memoryTable) { m.put("like:V2", snapshot(1, 1)) },
+		"somebody asks":   func(d *Display, _ *memoryTable) { _, _ = d.Progress() },
+	} {
+		d, m := testDisplay(t)
+		m.put("like:V1", snapshot(5, 1))
+		m.sealAll(1, 7, 8)
+		if c := mustCount(t, d, "V1"); c.Active != 5 || len(c.AsOf) != 2 {
+			t.Fatalf("%s: %+v", name, c)
+		}
+		m.set(ErrRecovering)
+		m.mu.Lock()
+		clear(m.rows)
+		m.mu.Unlock()
+		refill(d, m)
+		m.set(nil)
+		if c := mustCount(t, d, "V1"); c.Found || len(c.AsOf) != 0 {
+			t.Errorf("%s: %+v is still answered", name, c)
+		}
+	}
+}
+
 // The race of the package comment: an update lands after a load has read the
 // old row and before the load enters the cache. The old value must not stay.
 func TestALoadThatAnUpdateOvertakesLeavesNoOldValue(t *testing.T) {

@@ -45,11 +45,8 @@ func newProgress(t topology.Config, get func(string) ([]byte, error)) *progress 
 	p.rows = make([][]map[int]ShardAsOf, p.displays)
 	for d := range p.rows {
 		p.rows[d] = make([]map[int]ShardAsOf, p.counts)
-		for c := range p.counts {
-			p.marked[pair{d, c}] = true
-		}
 	}
-	p.stale.Store(true)
+	p.markAll()
 	p.current.Store(&includes{byDisplay: make([]asOf, p.displays)})
 	return p
 }
@@ -63,6 +60,18 @@ func (p *progress) mark(display, count int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.marked[pair{display, count}] = true
+	p.stale.Store(true)
+}
+
+// markAll says that every row may have changed.
+func (p *progress) markAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for d := range p.displays {
+		for c := range p.counts {
+			p.marked[pair{d, c}] = true
+		}
+	}
 	p.stale.Store(true)
 }
 
