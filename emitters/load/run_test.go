@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -192,6 +193,39 @@ func TestTroubleOnTheWay(t *testing.T) {
 				t.Errorf("%d requests, events %v", r.Requests, r.Events)
 			}
 		})
+	}
+}
+
+// A refused token is made again; a good one is kept.
+func TestTokensAreRenewed(t *testing.T) {
+	s := newServer(t)
+	s.before = func(w http.ResponseWriter, r *http.Request) bool {
+		expired := strings.HasSuffix(r.Header.Get("Authorization"), "#1")
+		if expired {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		return expired
+	}
+	var mu sync.Mutex
+	minted := map[string]int{}
+	r := runLoad(t, small(s, func(c *Config) {
+		c.Commands, c.Users, c.Workers = 300, 10, 1
+		c.Token = func(user string) (string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			minted[user]++
+			return fmt.Sprintf("token of %s#%d", user, minted[user]), nil
+		}
+	}))
+	s.check(t)
+	expectOutcomes(t, r, 300)
+	if r.Events[Unauthenticated] != int64(len(minted)) || r.Errors() != 0 {
+		t.Errorf("events %v, outcomes %v", r.Events, r.Outcomes)
+	}
+	for user, n := range minted {
+		if n != 2 {
+			t.Errorf("%d tokens of %s, want 2", n, user)
+		}
 	}
 }
 

@@ -83,7 +83,8 @@ func (s *server) check(t *testing.T) {
 
 func userOf(r *http.Request) string {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer token of ")
-	return token
+	user, _, _ := strings.Cut(token, "#")
+	return user
 }
 
 func (s *server) command(k topology.Kind) http.HandlerFunc {

@@ -63,7 +63,7 @@ func TestRunReadsTopics(t *testing.T) {
 	config.Projection = ReadTable(topo.Topic(topology.ProjectionTable), kgo.SeedBrokers(brokers...))
 	config.Display = ReadTable(topo.Topic(topology.DisplayTable), kgo.SeedBrokers(brokers...))
 	r := Run(t.Context(), config)
-	if r.Verdict != Equal || r.Rows.Projection != int64(len(w.log)) || r.Rows.Display != int64(len(w.displays)) {
+	if r.Verdict != Equal || r.Rows.Projection != int64(len(w.log)) || r.Rows.Display != int64(len(w.displayRecords())) {
 		t.Fatalf("%s, %s, rows %+v, %+v", r.Verdict, r.Reason, r.Rows, r.Differences)
 	}
 	w.facts[u1V1] = Fact{u1V1, topology.Disliked, 9}
@@ -100,6 +100,27 @@ func TestReadTableStopsWhereItEnded(t *testing.T) {
 	})
 	if err != nil || len(seen) != 3 || seen[0] != 100 || seen[1] != 100 || seen[2] != 100 {
 		t.Errorf("%v, read %v", err, seen)
+	}
+}
+
+// A fetch may bring more than was there when the reading began, and holes.
+func TestStretchTakesNothingBeyondItsEnd(t *testing.T) {
+	at := func(offsets ...int64) (f kgo.FetchTopicPartition) {
+		for _, o := range offsets {
+			f.Records = append(f.Records, &kgo.Record{Offset: o, Key: fmt.Append(nil, o)})
+		}
+		return f
+	}
+	s := stretch{next: 3, end: 9}
+	var keys []string
+	each := func(_ int, key string, _ []byte) error { keys = append(keys, key); return nil }
+	for _, f := range []kgo.FetchTopicPartition{at(3, 5), at(7), at(9, 10)} {
+		if err := s.take(f, each); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.Join(keys, " ") != "3 5 7" || s.next != 9 {
+		t.Errorf("took %v, next %d", keys, s.next)
 	}
 }
 

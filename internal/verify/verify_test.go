@@ -345,7 +345,7 @@ func TestProgressIsTold(t *testing.T) {
 	var told []string
 	config.Progress = func(p Progress) { told = append(told, fmt.Sprint(p.Stage, " ", p.Rows)) }
 	Run(t.Context(), config)
-	if got := strings.Join(told, ", "); got != "quiet 0, projection 4, facts 3, display 2" {
+	if got := strings.Join(told, ", "); got != "quiet 0, projection 4, facts 3, display 6" {
 		t.Errorf("told %s", got)
 	}
 }

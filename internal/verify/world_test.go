@@ -3,7 +3,9 @@ package verify
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -22,6 +24,7 @@ type world struct {
 	facts    map[topology.Relation]Fact
 	log      []record
 	displays map[string]*tidemarkv1.DisplaySnapshot
+	shown    []shown // every snapshot that was in displays before
 	buckets  map[bucketName]*tidemarkv1.BucketCount
 	newest   map[topology.Relation]int // index in log
 }
@@ -30,6 +33,12 @@ type record struct {
 	partition int
 	key       string
 	row       *tidemarkv1.ProjectionRow
+}
+
+// shown is a record of the display table.
+type shown struct {
+	key      string
+	snapshot *tidemarkv1.DisplaySnapshot
 }
 
 type bucketName struct {
@@ -84,7 +93,12 @@ func relationRow(s topology.State, version, epoch uint64, b *tidemarkv1.BucketCo
 
 // display shows a target as it is counted now.
 func (w *world) display(k topology.Kind, target string) {
-	s := &tidemarkv1.DisplaySnapshot{Seq: w.displays[topology.TargetKey(k, target)].GetSeq() + 1}
+	key := topology.TargetKey(k, target)
+	old := w.displays[key]
+	if old != nil {
+		w.shown = append(w.shown, shown{key, old})
+	}
+	s := &tidemarkv1.DisplaySnapshot{Seq: old.GetSeq() + 1}
 	for p := range worldPartitions {
 		part := &tidemarkv1.PartialCount{Partition: uint32(p)}
 		for name, b := range w.buckets {
@@ -97,7 +111,21 @@ func (w *world) display(k topology.Kind, target string) {
 		s.Active += part.Active
 		s.Disliked += part.Disliked
 	}
-	w.displays[topology.TargetKey(k, target)] = s
+	w.displays[key] = s
+}
+
+// displayRecords are the newest snapshots, and before and after them what
+// stood there earlier.
+func (w *world) displayRecords() []shown {
+	records := slices.Clone(w.shown)
+	for _, key := range slices.Sorted(maps.Keys(w.displays)) {
+		records = append(records, shown{key, w.displays[key]})
+	}
+	return append(records, w.shown...)
+}
+
+func (s shown) marshal() ([]byte, error) {
+	return (&tidemarkv1.DisplayRow{Body: &tidemarkv1.DisplayRow_Snapshot{Snapshot: s.snapshot}}).MarshalVT()
 }
 
 // compare is what verification says about the world.
@@ -117,10 +145,10 @@ func (w *world) compare(t require) result {
 			t.Fatalf("%v", err)
 		}
 	}
-	for key, s := range w.displays {
-		value, err := (&tidemarkv1.DisplayRow{Body: &tidemarkv1.DisplayRow_Snapshot{Snapshot: s}}).MarshalVT()
+	for _, s := range w.displayRecords() {
+		value, err := s.marshal()
 		if err == nil {
-			err = c.Display(0, key, value)
+			err = c.Display(0, s.key, value)
 		}
 		if err != nil {
 			t.Fatalf("%v", err)
@@ -167,18 +195,8 @@ func sortedRelations(w *world) []topology.Relation {
 	for r := range w.facts {
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b topology.Relation) int { return compareText(a.Key(), b.Key()) })
+	slices.SortFunc(all, func(a, b topology.Relation) int { return strings.Compare(a.Key(), b.Key()) })
 	return all
-}
-
-func compareText(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // haunt appends what paused owners write late: copies of earlier records, in
@@ -378,10 +396,10 @@ func (w *world) config() Config {
 			return nil
 		},
 		Display: func(_ context.Context, each func(int, string, []byte) error) error {
-			for key, s := range w.displays {
-				value, err := (&tidemarkv1.DisplayRow{Body: &tidemarkv1.DisplayRow_Snapshot{Snapshot: s}}).MarshalVT()
+			for _, s := range w.displayRecords() {
+				value, err := s.marshal()
 				if err == nil {
-					err = each(0, key, value)
+					err = each(0, s.key, value)
 				}
 				if err != nil {
 					return err
