@@ -21,7 +21,9 @@ type command struct {
 	stale    bool     // send an old base version
 	resend   *command // not nil: repeat this one, which is of the same relation
 
-	due time.Time // when the user would have sent it
+	// due is when the user would have sent it; zero when flat out: then it is
+	// when it is first sent.
+	due time.Time
 
 	// What was sent, for retries and resends. Owned by whoever has the
 	// relation's turn.

@@ -20,7 +20,7 @@ type Config struct {
 	HTTP *http.Client
 
 	// Rate of commands per second; 0: flat out, as fast as Workers allow, and
-	// latency then counts from when a command was handed over.
+	// latency then counts from when a command was first sent.
 	Rate float64
 	// Commands to send; 0: until the context ends (a replay: until the file
 	// ends).

@@ -52,6 +52,9 @@ func (x *executor) decide(ctx context.Context, c *command) {
 	r := x.relations.of(c)
 	x.prepare(c, r)
 	start := time.Now()
+	if c.due.IsZero() {
+		c.due = start
+	}
 	outcome := x.exchange(ctx, c, r)
 	x.measures.outcomes.add(outcome)
 	if outcome == Abandoned || c.due.Before(x.measures.measured) {

@@ -173,12 +173,10 @@ func (r *run) schedule(ctx context.Context) error {
 		if !r.acquire(ctx) {
 			return nil
 		}
-		if now := time.Now(); due < 0 {
-			at = now
-		} else {
-			r.behind.Store(int64(now.Sub(at)))
+		if due >= 0 {
+			c.due, r.lastDue = at, due
+			r.behind.Store(int64(time.Since(at)))
 		}
-		c.due, r.lastDue = at, at.Sub(r.start)
 		r.scheduled.Add(1)
 		if r.relations.submit(c) {
 			r.ready <- c
