@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// Any single corruption of a right history is reported.
+func TestAnyCorruptionIsReported(t *testing.T) {
+	corruptions := []struct {
+		name  string
+		class Class
+		do    func(t *rapid.T, w *world, r topology.Relation)
+	}{
+		{"fact lost", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) { delete(w.facts, r) }},
+		{"fact ahead", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			f := w.facts[r]
+			w.facts[r] = Fact{r, other(f.State), f.Version + 1}
+		}},
+		{"fact set back", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) {
+			f := w.facts[r]
+			w.facts[r] = Fact{r, other(f.State), f.Version - 1}
+		}},
+		{"fact in another state", RelationState, func(_ *rapid.T, w *world, r topology.Relation) {
+			f := w.facts[r]
+			w.facts[r] = Fact{r, other(f.State), f.Version}
+		}},
+		{"fact never seen", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			r.User = "nobody"
+			w.facts[r] = Fact{r, r.Kind.Active(), 1}
+		}},
+		{"projected relation lost", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			key := w.log[w.newest[r]].key
+			w.log = slices.DeleteFunc(w.log, func(x record) bool { return x.key == key })
+		}},
+		{"newest record lost", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.log = slices.Delete(w.log, w.newest[r], w.newest[r]+1)
+		}},
+		{"projected version ahead", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.change(r, func(p *tidemarkv1.ProjectedRelation) { p.Version++ })
+		}},
+		{"projected state wrong", RelationState, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.change(r, func(p *tidemarkv1.ProjectedRelation) {
+				p.State = tidemarkv1.State(other(topology.State(p.State)))
+			})
+		}},
+		{"bucket counts one more", Bucket, func(t *rapid.T, w *world, r topology.Relation) {
+			by := rapid.SampledFrom([]int64{-1000, -1, 1, 1000}).Draw(t, "by")
+			w.changeBucket(r, func(b *tidemarkv1.BucketCount) { b.Active += by })
+		}},
+		{"bucket counts a dislike more", Bucket, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.changeBucket(r, func(b *tidemarkv1.BucketCount) { b.Disliked++ })
+		}},
+		{"two bucket counts of one seq", Conflict, func(_ *rapid.T, w *world, r topology.Relation) {
+			i := w.newestOfBucket(r)
+			forged := proto.CloneOf(w.log[i].row)
+			forged.GetRelation().Bucket.Active += 5
+			w.log = append(w.log, record{w.log[i].partition, w.log[i].key, forged})
+		}},
+		{"two states of one version", Conflict, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := w.log[w.newest[r]]
+			forged := proto.CloneOf(x.row)
+			p := forged.GetRelation()
+			p.State = tidemarkv1.State(other(topology.State(p.State)))
+			w.log = append(w.log, record{x.partition, x.key, forged})
+		}},
+		{"another bucket", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := &w.log[w.newest[r]]
+			v := int(w.manifest.Place(r).VirtualBucket)
+			x.key = topology.CountedKey(x.partition, (v+1)%8, r)
+		}},
+		{"another partition", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := &w.log[w.newest[r]]
+			x.partition = (x.partition + 1) % worldPartitions
+		}},
+		{"displayed one more", Count, func(t *rapid.T, w *world, r topology.Relation) {
+			s := w.displays[topology.TargetKey(r.Kind, r.Target)]
+			by := rapid.SampledFrom([]int64{-1, 1, 12345}).Draw(t, "by")
+			s.Active += by
+			s.Partials[0].Active += by
+		}},
+		{"displayed without its parts", DisplayPartials, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.displays[topology.TargetKey(r.Kind, r.Target)].Active++
+		}},
+		{"display of an unknown target", Count, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.displays[topology.TargetKey(r.Kind, "V99")] = &tidemarkv1.DisplaySnapshot{Active: 1, Seq: 1, Partials: []*tidemarkv1.PartialCount{{Active: 1}}}
+		}},
+	}
+	for _, c := range corruptions {
+		t.Run(c.name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				w := drawWorld(t)
+				relations := sortedRelations(w)
+				if len(relations) == 0 {
+					t.Skip("nothing happened")
+				}
+				c.do(t, w, rapid.SampledFrom(relations).Draw(t, "victim"))
+				got := w.compare(t)
+				if got.counts[c.class] == 0 {
+					t.Fatalf("reported %v, not %s: %+v", got.counts, c.class, got.differences)
+				}
+				described := slices.ContainsFunc(got.differences, func(d Difference) bool { return d.Class == c.class && d.Reason != "" })
+				if !described || got.proven+got.unproven != sum(got.counts) {
+					t.Fatalf("%v, %d proven and %d not: %+v", got.counts, got.proven, got.unproven, got.differences)
+				}
+			})
+		})
+	}
+}
+
+func sum(counts map[Class]int64) (n int64) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// change alters a relation's newest record, leaving its bucket.
+func (w *world) change(r topology.Relation, f func(*tidemarkv1.ProjectedRelation)) {
+	x := &w.log[w.newest[r]]
+	x.row = proto.CloneOf(x.row)
+	f(x.row.GetRelation())
+}
+
+// newestOfBucket is the record that has the newest count of r's bucket.
+func (w *world) newestOfBucket(r topology.Relation) int {
+	v := w.manifest.Place(r).VirtualBucket
+	at := -1
+	for i, x := range w.log {
+		_, vbucket, other, err := topology.ParseCountedKey(x.key)
+		if err == nil && other.Kind == r.Kind && other.Target == r.Target && uint32(vbucket) == v {
+			at = i
+		}
+	}
+	return at
+}
+
+func (w *world) changeBucket(r topology.Relation, f func(*tidemarkv1.BucketCount)) {
+	x := &w.log[w.newestOfBucket(r)]
+	x.row = proto.CloneOf(x.row)
+	f(x.row.GetRelation().Bucket)
+}
