@@ -195,7 +195,7 @@ func TestKafkaIsAwayAtStart(t *testing.T) {
 	testenv.Eventually(t, patience, func() error {
 		err := e.Ready()
 		if err == nil || !strings.Contains(err.Error(), "test.missing") {
-			return fmt.Errorf("ready says %v", err)
+			return fmt.Errorf("ready says %w", err)
 		}
 		return nil
 	})

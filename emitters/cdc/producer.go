@@ -37,11 +37,11 @@ type producer struct {
 	wake   chan struct{} // one token: the queue has a first record
 	enough chan struct{} // one token: the queue is worth a request
 
-	failed  atomic.Bool
-	finish  chan struct{} // closed: send what is queued, then end
-	finish1 sync.Once
-	give    context.CancelFunc // gives up
-	ended   chan struct{}      // closed: the goroutine has ended
+	failed     atomic.Bool
+	finish     chan struct{} // closed: send what is queued, then end
+	finishOnce sync.Once
+	give       context.CancelFunc // gives up
+	ended      chan struct{}      // closed: the goroutine has ended
 }
 
 // outgoing is a record on its way, with its buffer. It is used again after its
@@ -245,7 +245,7 @@ func (p *producer) Recycle(o *outgoing) {
 
 // Finish waits until Kafka has all that was put, a record failed, or ctx ends.
 func (p *producer) Finish(ctx context.Context) error {
-	p.finish1.Do(func() { close(p.finish) })
+	p.finishOnce.Do(func() { close(p.finish) })
 	select {
 	case <-p.ended:
 		return nil

@@ -228,7 +228,7 @@ func TestPublicationIsChecked(t *testing.T) {
 		t.Helper()
 		testenv.Eventually(t, patience, func() error {
 			if err := e.Ready(); err == nil || !strings.Contains(err.Error(), text) {
-				return fmt.Errorf("ready says %v, want %q", err, text)
+				return fmt.Errorf("ready says %w, want %q", err, text)
 			}
 			return nil
 		})

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -58,6 +59,9 @@ func openWAL(ctx context.Context, url, slotName, publication string, shard int) 
 		"replication": "database", "client_encoding": "UTF8", "DateStyle": "ISO, MDY", "TimeZone": "UTC",
 	} {
 		cfg.RuntimeParams[name] = v
+	}
+	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		return pgproto3.NewFrontend(newPacedReader(r), w)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -3,11 +3,14 @@ package cdc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/tidemark/tidemark/internal/testenv"
 )
 
 func TestWindowBlocksUntilAcked(t *testing.T) {
@@ -101,11 +104,10 @@ func TestWindowUnderLoad(t *testing.T) {
 	if !w.Mark(n+1) || w.Mark(n+1) {
 		t.Error("a new mark was refused or an old one taken")
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for w.Confirmed() != n+1 {
-		if time.Now().After(deadline) {
-			t.Fatalf("confirmed %d, want %d", w.Confirmed(), n+1)
+	testenv.Eventually(t, patience, func() error {
+		if got := w.Confirmed(); got != n+1 {
+			return fmt.Errorf("confirmed %d, want %d", got, n+1)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
