@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -39,12 +40,23 @@ func (c Client) withDefaults() Client {
 	return c
 }
 
+// Bounds of what a client may choose.
+const (
+	minSession = 2 * time.Second
+	maxSession = 5 * time.Minute
+	maxLinger  = time.Second
+)
+
 func (c Client) check() error {
 	switch {
 	case len(c.Brokers) == 0:
 		return errors.New("kafka client: no brokers given")
-	case c.Session < 2*time.Second:
-		return fmt.Errorf("kafka client: session %v is under 2s, too short to survive a pause", c.Session)
+	case c.Session < minSession:
+		return fmt.Errorf("kafka client: session %v is under %v, too short to survive a pause", c.Session, minSession)
+	case c.Session > maxSession:
+		return fmt.Errorf("kafka client: session %v is over %v: the partitions of a dead owner would wait as long", c.Session, maxSession)
+	case c.Linger < 0 || c.Linger > maxLinger:
+		return fmt.Errorf("kafka client: linger %v is not in 0..%v", c.Linger, maxLinger)
 	}
 	return nil
 }
@@ -64,14 +76,21 @@ func (c Client) franz(opts ...kgo.Opt) (*kgo.Client, error) {
 
 // sarama is the configuration of everything that goka consumes with. The
 // instance makes group membership static, so that a restart under the same
-// name costs no rebalance.
-func (c Client) sarama(instance string) *sarama.Config {
+// name costs no rebalance. settings_test.go pins it.
+func (c Client) sarama(instance string, line *lifeline) *sarama.Config {
 	s := sarama.NewConfig()
 	s.Version = sarama.V2_8_0_0
 	s.ClientID = c.ClientID
 	s.ChannelBufferSize = 4096
 	if c.TLS != nil {
 		s.Net.TLS.Enable, s.Net.TLS.Config = true, c.TLS
+	}
+	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, line
+	s.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
+		if line.isCut() {
+			return 0
+		}
+		return 250 * time.Millisecond
 	}
 	s.Consumer.Return.Errors = true
 	s.Consumer.MaxProcessingTime = time.Second
@@ -82,10 +101,11 @@ func (c Client) sarama(instance string) *sarama.Config {
 	s.Consumer.Offsets.AutoCommit.Interval = 200 * time.Millisecond
 	s.Consumer.Group.Session.Timeout = c.Session
 	s.Consumer.Group.Heartbeat.Interval = c.Session / 5
-	// Goka sleeps 5 s between two generations; a shorter timeout would throw
-	// members out of the group that only slept.
+	// A member that is draining its partitions has this long to come back.
 	s.Consumer.Group.Rebalance.Timeout = 20 * time.Second
 	s.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{goka.CopartitioningStrategy}
+	// Records that the log has lost must not be skipped in silence.
+	s.Consumer.Group.ResetInvalidOffsets = false
 	s.Consumer.Group.InstanceId = instance
 	return s
 }
@@ -93,18 +113,22 @@ func (c Client) sarama(instance string) *sarama.Config {
 // topics is goka's topic manager on franz-go. It creates nothing: topics come
 // from the topology, and a missing one is an error by name.
 type topics struct {
+	ctx    context.Context // of the attempt: what is asked ends with it
 	client *kgo.Client
 	admin  *kadm.Client
+
+	mu    sync.Mutex
+	known map[string][]int32 // partitions by topic
 }
 
 const adminTimeout = 10 * time.Second
 
-func (c Client) topics() (*topics, error) {
+func (c Client) topics(ctx context.Context) (*topics, error) {
 	cl, err := c.franz()
 	if err != nil {
 		return nil, err
 	}
-	return &topics{client: cl, admin: kadm.NewClient(cl)}, nil
+	return &topics{ctx: ctx, client: cl, admin: kadm.NewClient(cl), known: map[string][]int32{}}, nil
 }
 
 func (t *topics) EnsureTableExists(topic string, partitions int) error {
@@ -123,16 +147,24 @@ func (t *topics) EnsureTopicExists(topic string, partitions, _ int, _ map[string
 	return t.EnsureTableExists(topic, partitions)
 }
 
+// Partitions are asked once per attempt: when goka asks again in the middle of
+// a rebalance and gets an error, it panics.
 func (t *topics) Partitions(topic string) ([]int32, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if have := t.known[topic]; have != nil {
+		return have, nil
+	}
 	d, err := t.detail(topic)
 	if err != nil {
 		return nil, err
 	}
-	return d.Partitions.Numbers(), nil
+	t.known[topic] = d.Partitions.Numbers()
+	return t.known[topic], nil
 }
 
 func (t *topics) detail(topic string) (kadm.TopicDetail, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	ctx, cancel := context.WithTimeout(t.ctx, adminTimeout)
 	defer cancel()
 	ds, err := t.admin.ListTopics(ctx, topic)
 	if err != nil {
@@ -148,7 +180,7 @@ func (t *topics) detail(topic string) (kadm.TopicDetail, error) {
 // GetOffset gives the first offset (sarama.OffsetOldest) or the one after the
 // last (sarama.OffsetNewest) of a partition.
 func (t *topics) GetOffset(topic string, partition int32, which int64) (int64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), adminTimeout)
+	ctx, cancel := context.WithTimeout(t.ctx, adminTimeout)
 	defer cancel()
 	list := t.admin.ListStartOffsets
 	if which == sarama.OffsetNewest {
@@ -168,10 +200,10 @@ func (t *topics) GetOffset(topic string, partition int32, which int64) (int64, e
 	return 0, fmt.Errorf("asking kafka for the offsets of %s/%d: %w", topic, partition, err)
 }
 
-func (t *topics) Close() error {
-	t.client.Close()
-	return nil
-}
+// Close is goka's to call, more than once and too early; close is ours.
+func (t *topics) Close() error { return nil }
+
+func (t *topics) close() { t.client.Close() }
 
 // logBounds are the first offset of a partition, the one after the last, and
 // the topic's id, which changes when the topic is made anew.
@@ -197,6 +229,10 @@ func (t *topics) bounds(topic string, partition int) (logBounds, error) {
 // the processor says itself.
 type gokaLog struct{ log *slog.Logger }
 
-func (l gokaLog) Print(a ...any)            { l.log.Debug(fmt.Sprint(a...)) }
-func (l gokaLog) Println(a ...any)          { l.log.Debug(fmt.Sprint(a...)) }
-func (l gokaLog) Printf(f string, a ...any) { l.log.Debug(fmt.Sprintf(f, a...)) }
+func (l gokaLog) Print(a ...any)   { l.Printf("%s", fmt.Sprint(a...)) }
+func (l gokaLog) Println(a ...any) { l.Printf("%s", fmt.Sprint(a...)) }
+func (l gokaLog) Printf(f string, a ...any) {
+	if l.log.Enabled(context.Background(), slog.LevelDebug) {
+		l.log.Debug(fmt.Sprintf(f, a...))
+	}
+}

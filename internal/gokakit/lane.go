@@ -2,6 +2,7 @@ package gokakit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -13,106 +14,184 @@ import (
 // lane is the ordered way out of one partition: table writes, emissions and
 // barriers resolve strictly in the order in which they entered. After the
 // producer's first failure everything in it fails.
+//
+// What enters has room in the producer's budget already, so that nobody waits
+// while holding the lane's lock.
 type lane struct {
 	producer *producer
+	number   int    // of the partition
 	store    *store // nil for a stateless processor
 	table    string
 	owner    Owner // told of each acked table write, in order; may be nil
 
 	mu     sync.Mutex
-	queue  []*entry
+	queue  []item
 	head   int
 	closed bool
 
 	wake chan struct{}
 	done chan struct{}
+
+	// Of the goroutine of resolve only.
+	batch  []item
+	writes []*write
+	rows   []Derived
 }
 
-// entry is an emission or, without a record, a barrier.
-type entry struct {
-	record  kgo.Record
-	write   *write
-	bytes   int
-	barrier func(error)
-	acked   atomic.Bool
-	err     error // written before acked
+// item is an emission or a barrier.
+type item struct {
+	emission *emission
+	barrier  func(error)
 }
 
-func newLane(p *producer, s *store, table string, owner Owner) *lane {
-	l := &lane{producer: p, store: s, table: table, owner: owner, wake: make(chan struct{}, 1), done: make(chan struct{})}
+// emission is a record on its way.
+type emission struct {
+	lane   *lane
+	record kgo.Record
+	table  bool
+	write  write // of a table's record
+	bytes  int
+	acked  atomic.Bool
+	err    error // written before acked
+}
+
+func newLane(p *producer, number int, s *store, table string, owner Owner) *lane {
+	l := &lane{producer: p, number: number, store: s, table: table, owner: owner,
+		wake: make(chan struct{}, 1), done: make(chan struct{})}
 	p.add(l)
 	go l.resolve()
 	return l
 }
 
-const recordOverhead = 256 // bytes of RAM an emission takes beside its data
+const (
+	recordOverhead  = 512 // bytes of RAM an emission takes beside its data
+	barrierOverhead = 512 // bytes of RAM a barrier takes, goka's share included
+)
 
 // emit sends a record; an error means that the producer has failed or that the
-// record cannot be sent, and poisons it.
+// record cannot be sent.
 func (l *lane) emit(topic, key string, value []byte) error {
-	return l.send(topic, key, value, false)
+	return l.send(&emission{lane: l}, topic, key, value, false)
 }
 
-// put writes to the table: readable at once, in the store once acked.
-func (l *lane) put(key string, value []byte) error {
-	return l.send(l.table, key, value, true)
-}
-
-func (l *lane) send(topic, key string, value []byte, table bool) error {
-	n, ok := l.producer.partitions[topic]
-	if !ok {
-		return fmt.Errorf("emitting to %s: the topology has no such output for this processor", topic)
+// put writes to the table: readable at once, in the store once acked. A value
+// that is written again implies rows of its own time, see store.put.
+func (l *lane) put(key string, value []byte, again bool) error {
+	if l.store == nil {
+		return errNoTable
 	}
-	partition, err := topology.PartitionOf(key, n)
+	if value == nil && !l.producer.weak.has(WithoutTombstoneRule) {
+		return errTombstone
+	}
+	return l.send(&emission{lane: l, table: true}, l.table, key, value, again)
+}
+
+var (
+	errNoTable   = errors.New("the processor has no table")
+	errTombstone = errors.New("writing to a table: the value is nil, and tables know no tombstones")
+)
+
+func (l *lane) send(e *emission, topic, key string, value []byte, again bool) error {
+	partition, err := l.place(e, topic, key, len(value))
 	if err != nil {
-		return fmt.Errorf("emitting to %s: %w", topic, err)
+		return err
 	}
-	e := &entry{bytes: len(key) + len(value) + recordOverhead}
+	e.bytes = len(key) + len(value) + recordOverhead
 	e.record = kgo.Record{Topic: topic, Partition: int32(partition), Key: []byte(key), Value: value}
 	if err := l.producer.acquire(e.bytes); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
+	if err := l.enter(e, key, value, again); err != nil {
 		l.producer.release(1, e.bytes)
-		return fmt.Errorf("emitting to %s: %w", topic, errClosed)
+		return err
 	}
-	if table {
-		if e.write, err = l.store.put(key, value); err != nil {
-			l.producer.release(1, e.bytes)
+	l.producer.produce(context.Background(), &e.record, e.resolved)
+	return nil
+}
+
+// place finds a record's partition and refuses what cannot be sent, before
+// anything has changed.
+func (l *lane) place(e *emission, topic, key string, size int) (int, error) {
+	n, ok := l.producer.partitions[topic]
+	if !ok {
+		return 0, fmt.Errorf("emitting to %s: the topology has no such output for this processor", topic)
+	}
+	if len(key)+size > maxRecordBytes {
+		return 0, fmt.Errorf("emitting to %s: a record of %d bytes is over the limit of %d", topic, len(key)+size, maxRecordBytes)
+	}
+	p, err := topology.PartitionOf(key, n)
+	if err != nil {
+		return 0, fmt.Errorf("emitting to %s: %w", topic, err)
+	}
+	if e.table && p != l.number && !l.producer.weak.has(WithoutPlacement) {
+		return 0, fmt.Errorf("writing to %s/%d: the key belongs to partition %d (G13)", topic, l.number, p)
+	}
+	return p, nil
+}
+
+func (l *lane) enter(e *emission, key string, value []byte, again bool) error {
+	if l.closed {
+		return fmt.Errorf("emitting to %s: %w", e.record.Topic, errClosed)
+	}
+	if e.table {
+		if err := l.store.put(&e.write, key, value, again); err != nil {
 			l.producer.fail(err)
 			return err
 		}
 	}
-	l.queue = append(l.queue, e)
-	l.producer.client.Produce(context.Background(), &e.record, func(_ *kgo.Record, err error) {
-		if err != nil {
-			e.err = fmt.Errorf("producing to %s/%d: %w", topic, partition, err)
-		}
-		e.acked.Store(true)
-		l.poke()
-	})
+	l.queue = append(l.queue, item{emission: e})
 	return nil
 }
 
-// barrier calls f once everything that entered before is resolved, with the
-// failure if there was one.
-func (l *lane) barrier(f func(error)) {
-	l.mu.Lock()
-	if l.head == len(l.queue) || l.closed {
-		err := l.producer.err()
-		if err == nil && l.closed {
-			err = errClosed
+// resolved is franz-go's callback.
+func (e *emission) resolved(r *kgo.Record, err error) {
+	if err != nil {
+		e.err = fmt.Errorf("producing to %s/%d: %w", r.Topic, r.Partition, err)
+		if !e.lane.producer.weak.has(WithoutOrder) {
+			e.lane.producer.fail(e.err)
 		}
-		l.mu.Unlock()
+	}
+	e.acked.Store(true)
+	e.lane.poke()
+}
+
+// barrier calls f once everything that entered before is resolved, with the
+// failure if there was one. It may wait for room like an emission.
+func (l *lane) barrier(f func(error)) {
+	if err, ok := l.idle(); ok {
 		f(err)
 		return
 	}
-	e := &entry{barrier: f}
-	e.acked.Store(true)
-	l.queue = append(l.queue, e)
+	if err := l.producer.acquire(barrierOverhead); err != nil {
+		f(err)
+		return
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		l.producer.release(1, barrierOverhead)
+		f(errClosed)
+		return
+	}
+	l.queue = append(l.queue, item{barrier: f})
 	l.mu.Unlock()
+	l.poke() // the queue may have run empty meanwhile
+}
+
+// idle says whether nothing is under way, and what a barrier answers then.
+func (l *lane) idle() (error, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head < len(l.queue) && !l.closed {
+		return nil, false
+	}
+	err := l.producer.err()
+	if err == nil && l.closed {
+		err = errClosed
+	}
+	return err, true
 }
 
 func (l *lane) poke() {
@@ -123,42 +202,41 @@ func (l *lane) poke() {
 }
 
 // resolve runs until close. The queue's head stays in the queue until it is
-// settled, so that barrier never overtakes an ack that is being settled.
+// settled, so that a barrier never overtakes an ack that is being settled.
 func (l *lane) resolve() {
 	defer close(l.done)
-	var batch []*entry
 	for {
-		batch = l.ready(batch[:0])
-		if len(batch) == 0 {
-			if l.finished() {
-				return
-			}
-			<-l.wake
+		l.ready()
+		if len(l.batch) > 0 {
+			l.settle()
+			l.drop(len(l.batch))
 			continue
 		}
-		l.settle(batch)
-		l.drop(len(batch))
+		if l.finished() {
+			return
+		}
+		<-l.wake
 	}
 }
 
 const maxBatch = 1024
 
-// ready lists the resolved prefix of the queue: acked entries up to the first
-// that is not, or everything when the producer has failed.
-func (l *lane) ready(batch []*entry) []*entry {
+// ready gathers the resolved prefix of the queue: barriers and acked emissions
+// up to the first that is not, or everything when the producer has failed.
+func (l *lane) ready() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.batch = l.batch[:0]
 	failed := l.producer.err() != nil
-	for _, e := range l.queue[l.head:] {
-		if len(batch) == maxBatch || !failed && !e.acked.Load() {
-			break
+	for _, i := range l.queue[l.head:] {
+		if len(l.batch) == maxBatch {
+			return
 		}
-		batch = append(batch, e)
-		if !failed && e.err != nil {
-			break
+		if e := i.emission; e != nil && !failed && !e.acked.Load() {
+			return
 		}
+		l.batch = append(l.batch, i)
 	}
-	return batch
 }
 
 func (l *lane) finished() bool {
@@ -176,59 +254,64 @@ func (l *lane) drop(n int) {
 	case l.head == len(l.queue):
 		l.queue, l.head = l.queue[:0], 0
 	case l.head > 4096 && l.head*2 > len(l.queue):
-		l.queue = append(l.queue[:0], l.queue[l.head:]...)
-		l.head = 0
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
 	}
 }
 
-func (l *lane) settle(batch []*entry) {
-	if last := batch[len(batch)-1]; l.producer.err() == nil && last.acked.Load() && last.err != nil {
-		l.producer.fail(last.err)
-	}
-	if l.producer.err() == nil {
-		if err := l.ack(batch); err != nil {
+// settle acks a batch, or fails all of it: an emission that has failed has
+// poisoned the producer.
+func (l *lane) settle() {
+	err := l.producer.err()
+	if err == nil {
+		if err = l.ack(); err != nil {
 			l.producer.fail(err)
 		}
 	}
-	err := l.producer.err()
-	records, bytes := 0, 0
-	for _, e := range batch {
-		if e.barrier != nil {
-			e.barrier(err)
+	bytes := 0
+	for _, i := range l.batch {
+		if i.barrier != nil {
+			i.barrier(err)
+			bytes += barrierOverhead
 			continue
 		}
-		records++
-		bytes += e.bytes
+		bytes += i.emission.bytes
 	}
-	l.producer.release(records, bytes)
+	l.producer.release(len(l.batch), bytes)
 }
 
 // ack settles the table writes of a batch whose records are all acked.
-func (l *lane) ack(batch []*entry) error {
-	var writes []*write
-	var offsets []int64
-	for _, e := range batch {
-		if e.write != nil {
-			writes = append(writes, e.write)
-			offsets = append(offsets, e.record.Offset)
+func (l *lane) ack() (err error) {
+	defer func() {
+		if x := recover(); x != nil { // in the owner's code
+			err = fmt.Errorf("table %s/%d: settling acked writes: panic: %v", l.table, l.number, x)
+		}
+	}()
+	l.writes = l.writes[:0]
+	for _, i := range l.batch {
+		if e := i.emission; e != nil && e.table && e.err == nil {
+			e.write.offset = e.record.Offset
+			l.writes = append(l.writes, &e.write)
 		}
 	}
-	if len(writes) == 0 {
+	if len(l.writes) == 0 {
 		return nil
 	}
-	if err := l.store.ack(writes, offsets); err != nil {
+	defer func() { clear(l.writes) }()
+	if err := l.store.ack(l.writes); err != nil {
 		return err
 	}
-	l.producer.metrics.acked.Add(float64(len(writes)))
+	l.producer.metrics.acked.Add(float64(len(l.writes)))
 	if l.owner == nil {
 		return nil
 	}
-	for i, w := range writes {
-		rows := make([]Derived, len(w.derived))
-		for j := range w.derived {
-			rows[j] = w.derived[j].Derived
+	for _, w := range l.writes {
+		l.rows = l.rows[:0]
+		for i := range w.derived {
+			l.rows = append(l.rows, w.derived[i].Derived)
 		}
-		l.owner.Settled(w.key, w.value, offsets[i], rows)
+		l.owner.Settled(w.key, w.value, w.offset, l.rows)
 	}
 	return nil
 }

@@ -17,21 +17,24 @@ import (
 // emission. Its first failure is its last: every lane then fails all that it
 // holds and all that comes.
 //
-// It blocks emitters while too many records or bytes wait for their acks.
+// franz-go fails whatever it holds of a partition together with a record that
+// the broker refuses, but takes what comes later. The failure is therefore
+// noted in its callback, before anything waits for it, and what can be refused
+// beforehand (an oversized record, a foreign topic) never gets as far.
 type producer struct {
-	client     *kgo.Client
+	client     *kgo.Client // nil in unit tests
+	produce    func(context.Context, *kgo.Record, func(*kgo.Record, error))
 	partitions map[string]int // of each topic that may be written
 	metrics    *metrics
 	onPoison   func(error)
+	budget     budget
+	weak       Weakness
 
 	poison atomic.Pointer[poison]
 	closed sync.Once
 
-	mu      sync.Mutex
-	room    *sync.Cond
-	records int
-	bytes   int
-	lanes   []*lane
+	mu    sync.Mutex
+	lanes []*lane
 }
 
 type poison struct{ err error }
@@ -39,27 +42,34 @@ type poison struct{ err error }
 const (
 	maxInflightRecords = 1 << 16
 	maxInflightBytes   = 64 << 20
-	closeTimeout       = 2 * time.Second
+	// maxRecordBytes of key and value: what fits a batch and every topic.
+	maxRecordBytes = 1<<20 - 1<<10
+	closeTimeout   = 2 * time.Second
 )
 
-func newProducer(c Client, partitions map[string]int, m *metrics, onPoison func(error)) (*producer, error) {
-	client, err := c.franz(
+// producerOptions are franz-go's settings; settings_test.go pins them.
+func (c Client) producerOptions() []kgo.Opt {
+	return []kgo.Opt{
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.MaxProduceRequestsInflightPerBroker(1),
 		kgo.StopProducerOnDataLossDetected(),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerLinger(c.Linger),
-		kgo.ProducerBatchMaxBytes(1<<20),
+		kgo.ProducerBatchMaxBytes(1 << 20),
 		kgo.ProducerBatchCompression(kgo.Lz4Compression()),
-		// The budget below is the limit; franz-go must never block a lane.
-		kgo.MaxBufferedRecords(2*maxInflightRecords),
+		// The budget is the limit; franz-go must never block a lane.
+		kgo.MaxBufferedRecords(2 * maxInflightRecords),
 		kgo.UnknownTopicRetries(10),
-	)
+	}
+}
+
+func newProducer(c Client, partitions map[string]int, m *metrics, onPoison func(error)) (*producer, error) {
+	client, err := c.franz(c.producerOptions()...)
 	if err != nil {
 		return nil, err
 	}
-	p := &producer{client: client, partitions: partitions, metrics: m, onPoison: onPoison}
-	p.room = sync.NewCond(&p.mu)
+	p := &producer{client: client, produce: client.Produce, partitions: partitions, metrics: m, onPoison: onPoison}
+	p.budget.init(maxInflightRecords, maxInflightBytes)
 	return p, nil
 }
 
@@ -71,47 +81,45 @@ func (p *producer) err() error {
 	return nil
 }
 
-// fail poisons the producer; only the first call counts.
+// fail poisons the producer and ends what it belongs to; only the first call
+// counts.
 func (p *producer) fail(err error) {
-	if !p.poison.CompareAndSwap(nil, &poison{err}) {
-		return
+	if p.stop(err) {
+		p.onPoison(err)
 	}
-	p.onPoison(err)
+}
+
+// stop poisons the producer quietly: nothing can be sent any more.
+func (p *producer) stop(err error) bool {
+	if !p.poison.CompareAndSwap(nil, &poison{err}) {
+		return false
+	}
+	p.budget.poison(err)
 	p.mu.Lock()
-	p.room.Broadcast()
 	lanes := p.lanes
 	p.mu.Unlock()
 	for _, l := range lanes {
 		l.poke()
 	}
+	return true
 }
 
-// acquire waits for room in the budget. It does not wait for a record that is
-// alone, however large.
+// acquire waits for room for one record.
 func (p *producer) acquire(bytes int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.records > 0 && (p.records >= maxInflightRecords || p.bytes+bytes > maxInflightBytes) && p.err() == nil {
-		p.room.Wait()
-	}
 	if err := p.err(); err != nil {
 		return err
 	}
-	p.records++
-	p.bytes += bytes
-	p.metrics.inflight.Set(float64(p.records))
-	p.metrics.inflightBytes.Set(float64(p.bytes))
-	return nil
+	if p.weak.has(WithoutBudget) {
+		p.budget.force(bytes)
+		return nil
+	}
+	return p.budget.acquire(bytes)
 }
 
 func (p *producer) release(records, bytes int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.records -= records
-	p.bytes -= bytes
-	p.metrics.inflight.Set(float64(p.records))
-	p.metrics.inflightBytes.Set(float64(p.bytes))
-	p.room.Broadcast()
+	left, leftBytes := p.budget.release(records, bytes)
+	p.metrics.inflight.Set(float64(left))
+	p.metrics.inflightBytes.Set(float64(leftBytes))
 }
 
 func (p *producer) add(l *lane) {
@@ -125,7 +133,7 @@ func (p *producer) remove(l *lane) {
 	defer p.mu.Unlock()
 	for i, x := range p.lanes {
 		if x == l {
-			p.lanes = append(p.lanes[:i:i], p.lanes[i+1:]...)
+			p.lanes = append(p.lanes[:i:i], p.lanes[i+1:]...) // a copy: stop may be reading the old one
 			return
 		}
 	}
@@ -138,16 +146,17 @@ func (p *producer) Close() (err error) {
 	return err
 }
 
-func (p *producer) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	err := p.client.Flush(ctx)
-	p.fail(errors.New("the producer is closed"))
-	p.client.Close()
-	if err != nil {
-		return fmt.Errorf("waiting for the last acks: %w", err)
+func (p *producer) close() (err error) {
+	if p.err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		if err = p.client.Flush(ctx); err != nil {
+			err = fmt.Errorf("waiting for the last acks: %w", err)
+		}
 	}
-	return nil
+	p.stop(errors.New("the producer is closed"))
+	p.client.Close()
+	return err
 }
 
 // Emit and EmitWithHeaders make this a goka.Producer. Handlers emit through

@@ -6,8 +6,12 @@ import "github.com/tidemark/tidemark/topology"
 type Record = topology.Record
 
 // Handler takes a partition's records in offset order, on one goroutine per
-// partition. What it puts and emits is resolved in that order; an error stops
-// the processor, which is rebuilt and sees the record again.
+// partition. What it puts and emits is resolved in that order; an error (or a
+// panic) stops the processor, which is rebuilt and sees the record again.
+//
+// A record may be seen again although some of its puts and emissions have
+// reached Kafka: what a record emits must not depend on whether the table
+// already includes it.
 type Handler func(p *Partition, r Record) error
 
 // Derived is a row that a value implies, such as a bucket's count. Of two
@@ -34,11 +38,21 @@ type Weakness uint
 
 // One weakness per mechanism of the package comment.
 const (
-	WithoutGate    Weakness = 1 << iota // rows enter the store before their ack
-	WithoutBarrier                      // commits do not wait for emissions
-	WithoutFence                        // foreign changelog records are not noticed
-	WithoutVersion                      // the log's last value wins while it is read
-	WithoutRepair                       // stale last records are not written again
+	WithoutGate          Weakness = 1 << iota // rows enter the store before their ack
+	WithoutBarrier                            // commits do not wait for emissions
+	WithoutFence                              // foreign changelog records are not noticed
+	WithoutVersion                            // the log's last value wins while it is read
+	WithoutRepair                             // stale last records are not written again
+	WithoutOwnership                          // standbys act as owners do
+	WithoutAtomicity                          // the store takes a batch in two steps
+	WithoutOrder                              // a failed emission fails nothing behind it
+	WithoutBudget                             // emissions never wait for room
+	WithoutPlacement                          // keys of other partitions are taken
+	WithoutLogCheck                           // a store is not compared with its log
+	WithoutTombstoneRule                      // a table may be given nil values
+	WithoutRebuild                            // a failed processor stays down
+	WithoutStaticMember                       // members have no name of their own
+	WithoutRecoveryGate                       // a view answers before it has read its table
 )
 
 func (w Weakness) has(m Weakness) bool { return w&m != 0 }

@@ -1,7 +1,6 @@
 package gokakit
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,15 +34,18 @@ const (
 
 var sharedCache = sync.OnceValue(func() *pebble.Cache { return pebble.NewCache(cacheBytes) })
 
-func newStores(table string, schema Schema, dir string, writeBehind int, m *metrics, fs vfs.FS, log *slog.Logger) *stores {
-	if writeBehind == 0 {
-		writeBehind = defaultWriteBehind
+func newStores(table string, partitions int, schema Schema, dir string, opts storeOptions, log *slog.Logger) *stores {
+	opts.partitions = partitions
+	if opts.writeBehind == 0 {
+		opts.writeBehind = defaultWriteBehind
 	}
-	if fs == nil {
-		fs = vfs.Default
+	if opts.fs == nil {
+		opts.fs = vfs.Default
 	}
-	return &stores{table: table, schema: schema, dir: dir, log: log, byPart: map[int]*store{},
-		opts: storeOptions{cache: sharedCache(), writeBehind: writeBehind, metrics: m, fs: fs}}
+	if opts.cache == nil {
+		opts.cache = sharedCache()
+	}
+	return &stores{table: table, schema: schema, dir: dir, log: log, byPart: map[int]*store{}, opts: opts}
 }
 
 // get finds an open partition; nil when it is not open here.
@@ -53,13 +55,15 @@ func (t *stores) get(partition int) *store {
 	return t.byPart[partition]
 }
 
-// open opens a partition's store and lists it.
-func (t *stores) open(ctx context.Context, logs *topics, partition int) (*store, error) {
+// open opens a partition's store and lists it. onFail is told when it fails
+// later.
+func (t *stores) open(logs *topics, partition int, onFail func(error)) (*store, error) {
 	b, err := logs.bounds(t.table, partition)
 	if err != nil {
 		return nil, err
 	}
 	opts := t.opts
+	opts.partition, opts.onFail = partition, onFail
 	opts.dir = filepath.Join(t.dir, fmt.Sprintf("%s.%d", t.table, partition))
 	s := newStore(fmt.Sprintf("%s/%d", t.table, partition), t.schema, opts)
 	if err := s.open(t.log, b); err != nil {
@@ -68,7 +72,7 @@ func (t *stores) open(ctx context.Context, logs *topics, partition int) (*store,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.byPart[partition] = s
-	return s, ctx.Err()
+	return s, nil
 }
 
 func (t *stores) close(partition int, s *store) error {
@@ -80,13 +84,26 @@ func (t *stores) close(partition int, s *store) error {
 	return s.close()
 }
 
-// update is goka's way of handing over log records.
-func (t *stores) update(ctx goka.UpdateContext, _ storage.Storage, key string, value []byte) error {
+// replay hands a log record over; changed is whether reads now differ.
+func (t *stores) replay(ctx goka.UpdateContext, key string, value []byte) (changed bool, err error) {
 	s := t.get(int(ctx.Partition()))
 	if s == nil {
-		return fmt.Errorf("table %s/%d: %w", t.table, ctx.Partition(), errClosed)
+		return false, fmt.Errorf("table %s/%d: %w", t.table, ctx.Partition(), errClosed)
 	}
 	return s.replay(key, value, ctx.Offset())
+}
+
+// keeper is who uses a store through goka: a processor's attempt or a view.
+type keeper interface {
+	// opened is told of a store before the log is read into it.
+	opened(partition int, s *store)
+	// recovered is told that the log is read to its end; goka calls it for
+	// standby partitions too, and may still do so after closing.
+	recovered(partition int, s *store) error
+	// closing is told before a store is closed.
+	closing(partition int, s *store)
+	// fail ends the attempt or the view, which is then built anew.
+	fail(err error)
 }
 
 // gokaStorage shows goka the part of a store that it needs: opening, closing,
@@ -95,21 +112,20 @@ type gokaStorage struct {
 	stores    *stores
 	partition int
 	logs      *topics
-	opened    func(*store)
-	recovered func(*store) error
-	closing   func(*store)
+	keeper    keeper
 	store     *store
+	loads     int
 }
 
 var errThroughPartition = errors.New("tables are written through a Partition and read through it or a View")
 
 func (g *gokaStorage) Open() error {
-	s, err := g.stores.open(context.Background(), g.logs, g.partition)
+	s, err := g.stores.open(g.logs, g.partition, g.keeper.fail)
 	if err != nil {
 		return err
 	}
 	g.store = s
-	g.opened(s)
+	g.keeper.opened(g.partition, s)
 	return nil
 }
 
@@ -117,18 +133,30 @@ func (g *gokaStorage) Close() error {
 	if g.store == nil {
 		return nil
 	}
-	g.closing(g.store)
+	g.keeper.closing(g.partition, g.store)
 	return g.stores.close(g.partition, g.store)
 }
 
+// GetOffset is asked each time that goka begins to read the log. From the
+// second time on the log may have become another one.
 func (g *gokaStorage) GetOffset(none int64) (int64, error) {
+	if g.loads++; g.loads > 1 {
+		b, err := g.logs.bounds(g.stores.table, g.partition)
+		if err != nil {
+			return 0, err
+		}
+		if err := g.store.recheck(b); err != nil {
+			g.keeper.fail(err)
+			return 0, err
+		}
+	}
 	if off := g.store.offset(); off >= 0 {
 		return off, nil
 	}
 	return none, nil
 }
 
-func (g *gokaStorage) MarkRecovered() error           { return g.recovered(g.store) }
+func (g *gokaStorage) MarkRecovered() error           { return g.keeper.recovered(g.partition, g.store) }
 func (g *gokaStorage) SetOffset(int64) error          { return nil } // part of each batch
 func (g *gokaStorage) Get(key string) ([]byte, error) { return g.store.get(key) }
 func (g *gokaStorage) Set(string, []byte) error       { return errThroughPartition }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // store is one partition of a table: Pebble below, RAM above.
@@ -23,35 +25,50 @@ import (
 // is full, ack and replay wait, which holds back the producer's budget and
 // with it the handler.
 //
-// Lock order: lane.mu, then store.mu.
+// Whatever goes wrong on disk fails the store by name and for good; the rest
+// of the processor is told through storeOptions.onFail and is built anew.
+//
+// Lock order: lane.mu, then store.mu. Pebble's callbacks hold locks of Pebble
+// and must not take store.mu.
 type store struct {
 	where  string // topic/partition, for errors
 	schema Schema
 	opts   storeOptions
 
-	mu     sync.RWMutex
-	thawed *sync.Cond // signalled when frozen has reached Pebble
-	db     *pebble.DB // nil when closed
-	values map[string]*row
-	groups map[string]map[string]*row
-	frozen *frozen // being written to Pebble; nil when none
-	filter *filter // nil until built
-	next   *filter // being built
-	acked  int64   // changelog offset that acked rows reach; -1 for none
-	onDisk int64   // changelog offset in Pebble
-	bytes  int     // of acked rows that are not frozen
-	stale  map[string]struct{}
-	failed error // set once; nothing is written any more
-	tasks  sync.WaitGroup
+	mu      sync.RWMutex
+	thawed  *sync.Cond // signalled when frozen has reached Pebble, or never will
+	db      *pebble.DB // nil when closed
+	topicID [16]byte   // of the changelog
+	values  map[string]*row
+	groups  map[string]map[string]*row
+	frozen  *frozen // being written to Pebble; nil when none
+	filter  *filter // nil until built
+	next    *filter // being built
+	acked   int64   // changelog offset that acked rows reach; -1 for none
+	onDisk  int64   // changelog offset in Pebble
+	bytes   int     // of acked rows that are not frozen
+	stale   map[string]struct{}
+	marks   map[string]bool // changes of stale since the last freeze: true for added
+	failed  error           // set once; nothing is written any more
+	dead    chan struct{}   // closed when failed is set
+
+	closing atomic.Bool   // scans and filter builds give up
+	moved   chan struct{} // poked when Pebble has done a flush or a compaction
+	broken  atomic.Bool   // Pebble has reported an error
+	damaged atomic.Bool   // Pebble has read what it never wrote
+	tasks   sync.WaitGroup
 }
 
 type storeOptions struct {
 	dir         string
+	partition   int
+	partitions  int // of the table
 	cache       *pebble.Cache
 	writeBehind int // bytes of acked rows before they are frozen
 	weak        Weakness
 	metrics     *metrics
-	fs          pebbleFS
+	fs          vfs.FS
+	onFail      func(error) // told once when the store fails; may be nil
 }
 
 // row is what RAM knows of a value or of a derived row (sequence in the first
@@ -66,6 +83,7 @@ type row struct {
 type frozen struct {
 	values map[string]*row
 	groups map[string]map[string]*row
+	marks  map[string]bool
 	offset int64
 }
 
@@ -75,6 +93,8 @@ type write struct {
 	value   []byte
 	row     *row
 	derived []derivedWrite
+	inline  [1]derivedWrite // most values imply one row
+	offset  int64           // of the changelog record, once acked
 }
 
 type derivedWrite struct {
@@ -84,6 +104,15 @@ type derivedWrite struct {
 }
 
 var errClosed = errors.New("the partition's store is closed")
+
+func newStore(where string, schema Schema, opts storeOptions) *store {
+	s := &store{where: where, schema: schema, opts: opts, acked: -1, onDisk: -1,
+		values: map[string]*row{}, groups: map[string]map[string]*row{},
+		stale: map[string]struct{}{}, marks: map[string]bool{},
+		dead: make(chan struct{}), moved: make(chan struct{}, 1)}
+	s.thawed = sync.NewCond(&s.mu)
+	return s
+}
 
 func (s *store) usable() error {
 	if s.failed != nil {
@@ -169,19 +198,25 @@ func (s *store) fromDisk(name []byte) ([]byte, error) {
 	return out, closer.Close()
 }
 
-// put makes a value and its derived rows readable and returns the write, to be
-// acked once its changelog record is.
-func (s *store) put(key string, value []byte) (*write, error) {
-	w := &write{key: key, value: value}
+// put makes a value and its derived rows readable and fills in w, to be acked
+// once its changelog record is. A value that is written again, to stand behind
+// a stale record, implies rows of its own time: they give way to newer ones.
+func (s *store) put(w *write, key string, value []byte, again bool) error {
+	w.key, w.value, w.derived = key, value, w.inline[:0]
 	if err := s.schema.Derive(key, value, func(d Derived) {
 		w.derived = append(w.derived, derivedWrite{Derived: d, stored: storedRow(d)})
 	}); err != nil {
-		return nil, fmt.Errorf("table %s: deriving rows: %w", s.where, err)
+		return fmt.Errorf("table %s: deriving rows: %w", s.where, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(); err != nil {
-		return nil, err
+		return err
+	}
+	if again {
+		if err := s.dropOld(w); err != nil {
+			return err
+		}
 	}
 	w.row = s.valueRow(key)
 	w.row.latest = value
@@ -194,9 +229,25 @@ func (s *store) put(key string, value []byte) (*write, error) {
 	}
 	if s.opts.weak.has(WithoutGate) {
 		s.settle(w)
-		return w, s.freezeIfFull()
+		return s.freezeIfFull()
 	}
-	return w, nil
+	return nil
+}
+
+// dropOld takes the rows out of a write that the store has newer ones of.
+func (s *store) dropOld(w *write) error {
+	kept := w.derived[:0]
+	for _, d := range w.derived {
+		cur, err := s.derivedLocked(d.Group, d.Item)
+		if err != nil {
+			return err
+		}
+		if cur == nil || d.Seq > rowSeq(cur) {
+			kept = append(kept, d)
+		}
+	}
+	w.derived = kept
+	return nil
 }
 
 func storedRow(d Derived) []byte {
@@ -242,25 +293,26 @@ func (s *store) remember(h uint64) {
 	}
 }
 
-// ack takes writes whose changelog records have these offsets, in emission
-// order. An offset that does not follow the last one proves that someone else
-// writes to this partition's changelog.
-func (s *store) ack(writes []*write, offsets []int64) error {
+// ack takes writes whose changelog records are acked, in emission order. An
+// offset that does not follow the last one proves that someone else writes to
+// this partition's changelog.
+func (s *store) ack(writes []*write) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, w := range writes {
+	for _, w := range writes {
 		if err := s.usable(); err != nil {
 			return err
 		}
-		if offsets[i] != s.acked+1 && !s.opts.weak.has(WithoutFence) {
+		if w.offset != s.acked+1 && !s.opts.weak.has(WithoutFence) {
 			s.opts.metrics.fenced.Inc()
-			s.failed = fmt.Errorf("table %s: changelog offset %d was acked where %d was due: another owner writes to this partition", s.where, offsets[i], s.acked+1)
+			s.failLocked(fmt.Errorf("table %s: changelog offset %d was acked where %d was due: another owner writes to this partition", s.where, w.offset, s.acked+1))
 			return s.failed
 		}
-		s.acked = offsets[i]
+		s.acked = w.offset
 		if !s.opts.weak.has(WithoutGate) {
 			s.settle(w)
 		}
+		s.unmark(w.key)
 		if err := s.freezeIfFull(); err != nil {
 			return err
 		}
@@ -288,91 +340,6 @@ func (s *store) settleRow(r *row, value []byte, name int) {
 	}
 }
 
-// replay takes a record read from the log (recovery, hot standby, views).
-func (s *store) replay(key string, value []byte, offset int64) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(); err != nil {
-		return err
-	}
-	if offset <= s.acked {
-		return nil
-	}
-	if value != nil { // tables have no tombstones; a foreign one changes nothing
-		if err := s.replayValue(key, value); err != nil {
-			return fmt.Errorf("table %s: changelog record at offset %d: %w", s.where, offset, err)
-		}
-	}
-	s.acked = offset
-	return s.freezeIfFull()
-}
-
-func (s *store) replayValue(key string, value []byte) error {
-	keep, err := s.supersedes(key, value)
-	if err != nil {
-		return err
-	}
-	if keep {
-		s.replayRow(s.valueRow(key), value, len(key))
-	}
-	var rowErr error
-	err = s.schema.Derive(key, value, func(d Derived) {
-		cur, err := s.derivedLocked(d.Group, d.Item)
-		if err != nil {
-			rowErr = err
-			return
-		}
-		if cur == nil || d.Seq > rowSeq(cur) {
-			s.replayRow(s.derivedRow(d.Group, d.Item), storedRow(d), len(d.Group)+len(d.Item))
-		}
-	})
-	return errors.Join(err, rowErr)
-}
-
-// supersedes compares a record of the log with what earlier ones said, and
-// remembers keys whose newest record is not the winner (I3).
-func (s *store) supersedes(key string, value []byte) (bool, error) {
-	if s.opts.weak.has(WithoutVersion) {
-		return true, nil
-	}
-	v, err := s.schema.Version(value)
-	if err != nil {
-		return false, err
-	}
-	cur, err := s.valueLocked(key)
-	if err != nil || cur == nil {
-		return err == nil, err
-	}
-	have, err := s.schema.Version(cur)
-	if err != nil {
-		return false, err
-	}
-	if v < have {
-		s.stale[key] = struct{}{}
-		return false, nil
-	}
-	delete(s.stale, key)
-	return true, nil
-}
-
-func (s *store) replayRow(r *row, value []byte, name int) {
-	r.latest = value
-	s.settleRow(r, value, name)
-}
-
-// takeStale returns, once, the keys whose newest changelog record is older
-// than what the store holds.
-func (s *store) takeStale() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := make([]string, 0, len(s.stale))
-	for k := range s.stale {
-		keys = append(keys, k)
-	}
-	clear(s.stale)
-	return keys
-}
-
 // offset is the changelog offset that acked rows reach; -1 for none.
 func (s *store) offset() int64 {
 	s.mu.RLock()
@@ -385,8 +352,17 @@ func (s *store) offset() int64 {
 func (s *store) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed == nil {
-		s.failed = err
+	s.failLocked(err)
+}
+
+func (s *store) failLocked(err error) {
+	if s.failed != nil {
+		return
 	}
+	s.failed = err
+	close(s.dead)
 	s.thawed.Broadcast()
+	if s.opts.onFail != nil {
+		s.opts.onFail(err)
+	}
 }

@@ -6,17 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
-
-type pebbleFS = vfs.FS
 
 // Names of a store's own rows.
 var (
@@ -24,272 +16,166 @@ var (
 	topicName  = []byte("t") // id of the changelog topic
 )
 
-func newStore(where string, schema Schema, opts storeOptions) *store {
-	s := &store{where: where, schema: schema, opts: opts, acked: -1, onDisk: -1,
-		values: map[string]*row{}, groups: map[string]map[string]*row{}, stale: map[string]struct{}{}}
-	s.thawed = sync.NewCond(&s.mu)
-	return s
-}
+// markName begins the name of a mark: the key follows, the value is empty.
+const markName = 's'
 
 // open opens the store on disk and compares it with the log it belongs to: a
-// store of another topic, or one ahead of the log, is thrown away and read
-// anew (G14, G16 of the bug log).
+// store that is damaged, of another topic, ahead of the log, or so old that
+// the log does not reach back to it, is thrown away and read anew (G14, G15,
+// G16 of the bug log).
 func (s *store) open(log *slog.Logger, b logBounds) error {
-	if err := s.openDB(log); err != nil {
+	log = log.With("table", s.where)
+	if err := s.openOrDiscard(log, b); err != nil {
 		return err
 	}
-	reason, err := s.foreign(b)
-	if err != nil {
+	if err := s.prepare(b); err != nil {
 		return errors.Join(err, s.db.Close())
 	}
+	return nil
+}
+
+func (s *store) openOrDiscard(log *slog.Logger, b logBounds) error {
+	reason, err := s.openDB(log)
+	if err != nil {
+		return err
+	}
+	if reason == "" {
+		if reason, err = s.compare(b); err != nil {
+			return errors.Join(err, s.db.Close())
+		}
+	}
+	if reason == "" {
+		return nil
+	}
+	log.Warn("local state cannot be used, reading the log from its start", "reason", reason)
+	if err := s.discard(); err != nil {
+		return err
+	}
+	reason, err = s.openDB(log)
 	if reason != "" {
-		log.Warn("local state is not of this log, reading the log from its start", "table", s.where, "reason", reason)
-		if err := s.recreate(log); err != nil {
-			return err
-		}
-	}
-	if err := s.db.Set(topicName, b.topicID[:], pebble.NoSync); err != nil {
-		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-	}
-	if b.start == b.end {
-		s.acked = max(s.acked, b.end-1) // an emptied log goes on where it ended
-	}
-	s.buildFilter(0)
-	return nil
-}
-
-func (s *store) foreign(b logBounds) (string, error) {
-	stored, err := s.fromDisk(offsetName)
-	if err != nil || stored == nil {
-		return "", err
-	}
-	s.acked = int64(binary.BigEndian.Uint64(stored))
-	s.onDisk = s.acked
-	id, err := s.fromDisk(topicName)
-	switch {
-	case err != nil:
-		return "", err
-	case string(id) != string(b.topicID[:]):
-		return "the changelog topic was made anew", nil
-	case s.acked >= b.end:
-		return fmt.Sprintf("local offset %d is not below the log's end %d", s.acked, b.end), nil
-	case s.acked+1 < b.start:
-		return fmt.Sprintf("the log starts at %d, after the local offset %d: what lies between is gone", b.start, s.acked), nil
-	}
-	return "", nil
-}
-
-func (s *store) recreate(log *slog.Logger) error {
-	if err := s.db.Close(); err != nil {
-		return fmt.Errorf("table %s: closing the old store: %w", s.where, err)
-	}
-	s.db = nil
-	if err := s.opts.fs.RemoveAll(s.opts.dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("table %s: removing the old store: %w", s.where, err)
-	}
-	s.acked, s.onDisk = -1, -1
-	return s.openDB(log)
-}
-
-func (s *store) openDB(log *slog.Logger) error {
-	if err := s.opts.fs.MkdirAll(s.opts.dir, 0o755); err != nil {
-		return fmt.Errorf("table %s: making the state directory: %w", s.where, err)
-	}
-	o := &pebble.Options{
-		FS:         s.opts.fs,
-		Cache:      s.opts.cache,
-		DisableWAL: true,
-		// A batch of half a memtable skips it; see writeBatch.
-		MemTableSize:          uint64(s.opts.writeBehind),
-		L0CompactionThreshold: 4,
-		MaxOpenFiles:          500,
-		Logger:                pebbleLog{log.With("table", s.where)},
-	}
-	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-		o.Levels[i].BlockSize = 4 << 10
-	}
-	db, err := pebble.Open(s.opts.dir, o)
-	if err != nil {
-		return fmt.Errorf("table %s: opening the store in %s: %w", s.where, s.opts.dir, err)
-	}
-	s.db = db
-	return nil
-}
-
-// pebbleLog carries Pebble's lines to slog; Fatalf is a store that must not be
-// used any more, and Pebble relies on it not to return.
-type pebbleLog struct{ log *slog.Logger }
-
-func (l pebbleLog) Infof(f string, a ...any)  { l.log.Debug(fmt.Sprintf(f, a...)) }
-func (l pebbleLog) Errorf(f string, a ...any) { l.log.Error(fmt.Sprintf(f, a...)) }
-func (l pebbleLog) Fatalf(f string, a ...any) { panic("state store: " + fmt.Sprintf(f, a...)) }
-
-// freezeIfFull hands acked rows to a background write when there are enough of
-// them; it waits while an earlier set is still being written. The caller holds
-// the lock.
-func (s *store) freezeIfFull() error {
-	if s.bytes < s.opts.writeBehind {
-		return nil
-	}
-	return s.freeze()
-}
-
-func (s *store) freeze() error {
-	for s.frozen != nil && s.failed == nil && s.db != nil {
-		s.thawed.Wait()
-	}
-	if err := s.usable(); err != nil {
-		return err
-	}
-	if s.acked == s.onDisk {
-		return nil
-	}
-	f := &frozen{values: s.values, groups: s.groups, offset: s.acked}
-	s.values, s.groups = make(map[string]*row, len(f.values)), make(map[string]map[string]*row, len(f.groups))
-	split(f.values, s.values)
-	for group, rows := range f.groups {
-		live := make(map[string]*row)
-		split(rows, live)
-		if len(live) > 0 {
-			s.groups[group] = live
-		}
-	}
-	s.bytes = 0
-	s.frozen = f
-	db := s.db
-	s.tasks.Go(func() { s.writeFrozen(db, f) })
-	return nil
-}
-
-// split leaves acked rows in all and moves those with writes under way to
-// live; a row that is both is copied, since its acks go on.
-func split(all, live map[string]*row) {
-	for name, r := range all {
-		if r.pending == 0 {
-			continue
-		}
-		live[name] = r
-		if r.acked == nil {
-			delete(all, name)
-			continue
-		}
-		all[name] = &row{latest: r.acked, acked: r.acked}
-		r.acked = nil
-	}
-}
-
-func (s *store) writeFrozen(db *pebble.DB, f *frozen) {
-	start := time.Now()
-	err := s.writeBatch(db, f)
-	s.opts.metrics.flush.Observe(time.Since(start).Seconds())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil && s.failed == nil {
-		s.failed = err
-	}
-	if err == nil {
-		s.frozen, s.onDisk = nil, f.offset
-		if s.filter != nil && s.filter.full() && s.next == nil {
-			s.buildFilter(2 * s.filter.keys)
-		}
-	}
-	s.thawed.Broadcast()
-}
-
-// writeBatch writes the rows in key order, with the offset that they reach, as
-// one atomic batch. A sorted batch larger than half a memtable goes to disk as
-// it is, without the memtable's inserts.
-func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
-	names, rows := sortedRows(f)
-	b := db.NewBatchWithSize(s.opts.writeBehind + s.opts.writeBehind/4)
-	defer b.Close()
-	for _, i := range rows {
-		if err := b.Set(names[i.at:i.to], i.value, nil); err != nil {
-			return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-		}
-	}
-	if err := b.Set(offsetName, binary.BigEndian.AppendUint64(nil, uint64(f.offset)), nil); err != nil {
-		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-	}
-	if err := b.Commit(pebble.NoSync); err != nil {
-		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-	}
-	return nil
-}
-
-type namedRow struct {
-	at, to int // the name within the names' bytes
-	value  []byte
-}
-
-func sortedRows(f *frozen) ([]byte, []namedRow) {
-	var names []byte
-	rows := make([]namedRow, 0, len(f.values)+len(f.groups))
-	for key, r := range f.values {
-		at := len(names)
-		names = append(append(names, valueName), key...)
-		rows = append(rows, namedRow{at, len(names), r.acked})
-	}
-	for group, items := range f.groups {
-		for item, r := range items {
-			at := len(names)
-			names = appendRowName(names, group, item)
-			rows = append(rows, namedRow{at, len(names), r.acked})
-		}
-	}
-	slices.SortFunc(rows, func(a, b namedRow) int {
-		return slices.Compare(names[a.at:a.to], names[b.at:b.to])
-	})
-	return names, rows
-}
-
-// flush brings every acked row to disk, durably.
-func (s *store) flush() error {
-	s.mu.Lock()
-	err := s.freeze()
-	for err == nil && s.frozen != nil && s.failed == nil {
-		s.thawed.Wait()
-	}
-	if err == nil {
-		err = s.usable()
-	}
-	db := s.db
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if err := db.Flush(); err != nil {
-		return fmt.Errorf("table %s: flushing the store: %w", s.where, err)
-	}
-	return nil
-}
-
-// close flushes what is acked and closes the store; a second call does
-// nothing. Writes that are not acked are forgotten: the log decides.
-func (s *store) close() error {
-	var err error
-	if s.healthy() {
-		err = s.flush()
-	}
-	s.mu.Lock()
-	db := s.db
-	s.db = nil
-	s.thawed.Broadcast()
-	s.mu.Unlock()
-	s.tasks.Wait()
-	if db == nil {
-		return nil
-	}
-	if e := db.Close(); e != nil && err == nil {
-		err = fmt.Errorf("table %s: closing the store: %w", s.where, e)
+		err = fmt.Errorf("table %s: opening an empty store: %s", s.where, reason)
 	}
 	return err
 }
 
-func (s *store) healthy() bool {
+// prepare completes a store that fits its log.
+func (s *store) prepare(b logBounds) error {
+	s.topicID = b.topicID
+	if err := s.db.Set(topicName, b.topicID[:], pebble.NoSync); err != nil {
+		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
+	}
+	if err := s.loadMarks(); err != nil {
+		return err
+	}
+	if b.start == b.end {
+		s.acked = max(s.acked, b.end-1) // an emptied log goes on where it ended
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.buildFilter(0)
+	return nil
+}
+
+// compare reads what the store says of itself and gives the reason why it does
+// not fit the log; "" when it does.
+func (s *store) compare(b logBounds) (string, error) {
+	stored, err := s.fromDisk(offsetName)
+	if err != nil || stored == nil {
+		return "", err
+	}
+	id, err := s.fromDisk(topicName)
+	if err != nil {
+		return "", err
+	}
+	if len(stored) != 8 || copy(s.topicID[:], id) != len(s.topicID) {
+		return "what it says of itself cannot be read", nil
+	}
+	s.acked = int64(binary.BigEndian.Uint64(stored))
+	s.onDisk = s.acked
+	return s.mismatch(b), nil
+}
+
+// mismatch says why the state does not fit the log; "" when it does.
+func (s *store) mismatch(b logBounds) string {
+	switch {
+	case s.opts.weak.has(WithoutLogCheck):
+	case s.topicID != b.topicID:
+		return "the changelog topic was made anew"
+	case s.acked >= b.end:
+		return fmt.Sprintf("local offset %d is not below the log's end %d", s.acked, b.end)
+	case s.acked+1 < b.start:
+		return fmt.Sprintf("the log starts at %d, after the local offset %d: what lies between is gone", b.start, s.acked)
+	}
+	return ""
+}
+
+// recheck compares an open store with its log, as of now.
+func (s *store) recheck(b logBounds) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.usable() == nil
+	if s.acked < 0 {
+		return nil
+	}
+	if reason := s.mismatch(b); reason != "" {
+		return fmt.Errorf("table %s: %s", s.where, reason)
+	}
+	return nil
+}
+
+func (s *store) loadMarks() (err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{markName}, UpperBound: []byte{markName + 1}})
+	if err != nil {
+		return fmt.Errorf("table %s: reading the store: %w", s.where, err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for it.First(); it.Valid(); it.Next() {
+		s.stale[string(it.Key()[1:])] = struct{}{}
+	}
+	return it.Error()
+}
+
+// discard removes the store. The folder goes by its name first, so that a
+// crash in between cannot leave half a store behind.
+func (s *store) discard() error {
+	if s.db != nil {
+		db := s.db
+		s.db = nil
+		if err := db.Close(); err != nil {
+			return fmt.Errorf("table %s: closing the old store: %w", s.where, err)
+		}
+	}
+	s.acked, s.onDisk = -1, -1
+	if err := s.opts.fs.Rename(s.opts.dir, s.discarded()); err != nil {
+		return fmt.Errorf("table %s: removing the old store: %w", s.where, err)
+	}
+	return s.removeDiscarded()
+}
+
+func (s *store) discarded() string { return s.opts.dir + ".discarded" }
+
+func (s *store) removeDiscarded() error {
+	if err := s.opts.fs.RemoveAll(s.discarded()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("table %s: removing the old store: %w", s.where, err)
+	}
+	return nil
+}
+
+// openDB opens Pebble. A store that is damaged is no error but a reason to
+// discard it.
+func (s *store) openDB(log *slog.Logger) (reason string, err error) {
+	if err := s.removeDiscarded(); err != nil {
+		return "", err
+	}
+	if err := s.opts.fs.MkdirAll(s.opts.dir, 0o755); err != nil {
+		return "", fmt.Errorf("table %s: making the state directory: %w", s.where, err)
+	}
+	db, err := pebble.Open(s.opts.dir, s.pebbleOptions(log))
+	switch {
+	case err == nil:
+		s.db = db
+		return "", nil
+	case pebble.IsCorruptionError(err), errors.Is(err, os.ErrNotExist):
+		return "it is damaged: " + err.Error(), nil
+	}
+	return "", fmt.Errorf("table %s: opening the store in %s: %w", s.where, s.opts.dir, err)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/lovoo/goka"
 	"github.com/lovoo/goka/storage"
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,11 +27,15 @@ type ViewConfig struct {
 	Table    string // a table of the topology, such as topology.DisplayTable
 	Schema   Schema
 	StateDir string
-	// OnUpdate is told of each record of the table after reads see it, one
-	// call at a time per partition; optional. It must not block for long.
+	// OnUpdate is told of each record that changed the table, after reads see
+	// it, one call at a time per partition; optional. It must not block for
+	// long.
 	OnUpdate   func(key string, value []byte)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // optional
+
+	weak Weakness
+	fs   vfs.FS
 }
 
 // View is a local, always current copy of a whole table.
@@ -40,10 +45,16 @@ type View struct {
 	stores *stores
 	log    *slog.Logger
 
-	mu        sync.RWMutex
-	why       error        // why it does not follow its table; nil while it does
-	recovered map[int]bool // partitions read to their end since they were opened
-	readable  atomic.Bool  // why is nil and every partition recovered
+	mu         sync.RWMutex
+	why        error          // why it does not follow its table; nil while it does
+	partitions map[int]viewed // by number
+	readable   atomic.Bool    // why is nil and every partition is read to its end
+}
+
+// viewed is a partition of a view.
+type viewed struct {
+	store     *store // nil when it is not open
+	recovered bool   // read to its end since it was opened
 }
 
 // ErrRecovering says that a view has not read its table to the end yet: what
@@ -71,8 +82,9 @@ func NewView(cfg ViewConfig) (*View, error) {
 	}
 	log := cfg.Logger.With("component", "view", "table", s.Topic)
 	return &View{cfg: cfg, table: s, log: log, why: errors.New("not started"),
-		recovered: map[int]bool{},
-		stores:    newStores(s.Topic, cfg.Schema, cfg.StateDir, 0, m, nil, log)}, nil
+		partitions: map[int]viewed{},
+		stores: newStores(s.Topic, s.Partitions, cfg.Schema, cfg.StateDir,
+			storeOptions{metrics: m, fs: cfg.fs, weak: cfg.weak}, log)}, nil
 }
 
 // Run follows the table until ctx ends, through lost brokers and failures; it
@@ -81,10 +93,14 @@ func (v *View) Run(ctx context.Context) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 10*time.Second
 	for {
+		start := time.Now()
 		err := v.follow(ctx)
 		if ctx.Err() != nil {
 			v.set(errors.New("stopped"))
 			return nil
+		}
+		if time.Since(start) > time.Minute {
+			wait.Reset()
 		}
 		pause := wait.NextBackOff()
 		v.set(fmt.Errorf("building anew after: %w", err))
@@ -100,78 +116,115 @@ func (v *View) set(why error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.why = why
-	v.readable.Store(v.unready() == nil)
+	v.judge()
 }
 
-func (v *View) mark(partition int, recovered bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.recovered[partition] = recovered
-	v.readable.Store(v.unready() == nil)
+// follower is one life of a view, until its first failure.
+type follower struct {
+	*View
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	logs   *topics
+	line   *lifeline
 }
 
-// follow builds goka's view and runs it. Goka never closes the clients that it
-// built for a view, so they are kept and closed here.
-func (v *View) follow(ctx context.Context) error {
-	logs, err := v.cfg.Client.topics()
-	if err != nil {
+func (v *View) follow(parent context.Context) error {
+	f := &follower{View: v, line: newLifeline()}
+	f.ctx, f.cancel = context.WithCancelCause(parent)
+	defer f.cancel(nil) // ends goka's state observers too
+	defer f.line.cut()
+	var err error
+	if f.logs, err = v.cfg.Client.topics(f.ctx); err != nil {
 		return err
 	}
-	defer logs.Close()
-	if err := logs.EnsureTableExists(v.table.Topic, v.table.Partitions); err != nil {
+	defer f.logs.close()
+	if err := f.logs.EnsureTableExists(v.table.Topic, v.table.Partitions); err != nil {
 		return err
 	}
+	// What the view reads with has nothing to finish.
+	stop := context.AfterFunc(f.ctx, f.line.cut)
+	defer stop()
+	return f.run()
+}
+
+// run builds goka's view and runs it. Goka never closes the client that it
+// built for a view, so it is kept and closed here.
+func (f *follower) run() error {
 	var consumer sarama.Consumer
 	defer func() {
 		if consumer != nil {
 			_ = consumer.Close()
 		}
 	}()
-	options := []goka.ViewOption{
-		goka.WithViewClientID(v.cfg.Client.ClientID),
-		goka.WithViewLogger(gokaLog{v.log}),
+	g, err := goka.NewView(f.cfg.Client.Brokers, goka.Table(f.table.Topic), rawCodec{},
+		goka.WithViewClientID(f.cfg.Client.ClientID),
+		goka.WithViewLogger(gokaLog{f.log}),
 		goka.WithViewHasher(func() hash.Hash32 { return new(topology.KeyHash) }),
-		goka.WithViewTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return unclosed{logs}, nil }),
+		goka.WithViewTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return f.logs, nil }),
 		goka.WithViewConsumerSaramaBuilder(func(brokers []string, clientID string) (c sarama.Consumer, err error) {
-			consumer, err = goka.SaramaConsumerBuilderWithConfig(v.cfg.Client.sarama(""))(brokers, clientID)
+			consumer, err = goka.SaramaConsumerBuilderWithConfig(f.cfg.Client.sarama("", f.line))(brokers, clientID)
 			return consumer, err
 		}),
 		goka.WithViewStorageBuilder(func(_ string, partition int32) (storage.Storage, error) {
-			return v.storage(logs, int(partition)), nil
+			return &gokaStorage{stores: f.stores, partition: int(partition), logs: f.logs, keeper: f}, nil
 		}),
-		goka.WithViewCallback(v.update),
+		goka.WithViewCallback(f.update),
 		goka.WithViewBackoffBuilder(func() (goka.Backoff, error) { return goka.NewSimpleBackoff(time.Second, 5*time.Second), nil }),
 		goka.WithViewAutoReconnect(),
-	}
-	g, err := goka.NewView(v.cfg.Client.Brokers, goka.Table(v.table.Topic), rawCodec{}, options...)
+	)
 	if err != nil {
-		return fmt.Errorf("building the view: %w", err)
+		return fmt.Errorf("building the view: %w", oneLine(err))
 	}
-	v.set(nil)
-	if err := g.Run(ctx); err != nil {
-		return err
+	f.set(nil)
+	err = g.Run(f.ctx)
+	if cause := context.Cause(f.ctx); cause != nil {
+		return cause
+	}
+	if err != nil {
+		return oneLine(err)
 	}
 	return errors.New("goka's view stopped by itself")
 }
 
-// unclosed is a topic manager that several users share.
-type unclosed struct{ *topics }
+func (f *follower) fail(err error) { f.cancel(err) }
 
-func (unclosed) Close() error { return nil }
+func (f *follower) opened(n int, s *store) { f.hold(n, s) }
 
-func (v *View) storage(logs *topics, partition int) storage.Storage {
-	return &gokaStorage{stores: v.stores, partition: partition, logs: logs,
-		opened:    func(*store) {},
-		recovered: func(*store) error { v.mark(partition, true); return nil },
-		closing:   func(*store) { v.mark(partition, false) }}
+// recovered may come after closing, and must not make a closed partition
+// readable.
+func (f *follower) recovered(n int, s *store) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if p := f.partitions[n]; p.store == s {
+		f.partitions[n] = viewed{s, true}
+		f.judge()
+	}
+	return nil
 }
 
-func (v *View) update(ctx goka.UpdateContext, s storage.Storage, key string, value []byte) error {
-	if err := v.stores.update(ctx, s, key, value); err != nil {
+func (f *follower) closing(n int, _ *store) { f.hold(n, nil) }
+
+// hold notes a partition's store that is not read to the end; nil for none.
+func (v *View) hold(n int, s *store) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.partitions[n] = viewed{s, false}
+	v.judge()
+}
+
+// judge computes readable. The caller holds the lock.
+func (v *View) judge() { v.readable.Store(v.unready() == nil) }
+
+func (f *follower) update(ctx goka.UpdateContext, _ storage.Storage, key string, value []byte) error {
+	changed, err := f.stores.replay(ctx, key, value)
+	if err != nil {
+		if f.ctx.Err() == nil {
+			f.fail(err)
+		}
 		return err
 	}
-	if v.cfg.OnUpdate != nil {
-		v.cfg.OnUpdate(key, value)
+	if changed && f.cfg.OnUpdate != nil {
+		f.cfg.OnUpdate(key, value)
 	}
 	return nil
 }
@@ -194,7 +247,7 @@ func (v *View) unready() error {
 		return fmt.Errorf("view of %s: %w: %w", v.table.Topic, ErrRecovering, v.why)
 	}
 	for partition := range v.table.Partitions {
-		if !v.recovered[partition] {
+		if !v.partitions[partition].recovered && !v.cfg.weak.has(WithoutRecoveryGate) {
 			return fmt.Errorf("view of %s: partition %d: %w", v.table.Topic, partition, ErrRecovering)
 		}
 	}

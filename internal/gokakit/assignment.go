@@ -1,0 +1,91 @@
+package gokakit
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/lovoo/goka"
+)
+
+// assign is told of each generation's partitions before they are opened.
+func (a *attempt) assign(claims goka.Assignment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.assigned)
+	for partition := range claims {
+		a.assigned[int(partition)] = true
+	}
+}
+
+// partition finds a partition, or makes that of a stateless processor.
+func (a *attempt) partition(number int) (*Partition, error) {
+	a.mu.RLock()
+	p := a.partitions[number]
+	a.mu.RUnlock()
+	if p != nil {
+		return p, nil
+	}
+	if a.stores != nil {
+		return nil, fmt.Errorf("partition %d: %w", number, errClosed)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p = a.partitions[number]; p == nil {
+		p = &Partition{number: number, logs: a.logs, lane: newLane(a.producer, number, nil, "", nil)}
+		a.partitions[number] = p
+	}
+	return p, nil
+}
+
+func (a *attempt) opened(n int, s *store) {
+	p := &Partition{number: n, store: s, logs: a.logs, client: a.cfg.Client, table: a.table}
+	if a.cfg.NewOwner != nil {
+		p.owner = a.cfg.NewOwner(p)
+	}
+	p.lane = newLane(a.producer, n, s, a.table, p.owner)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.partitions[n] = p
+	a.recovering[n] = true
+}
+
+// recovered takes a partition over if it is assigned: a standby reads, and
+// never writes.
+func (a *attempt) recovered(n int, s *store) error {
+	a.mu.Lock()
+	p := a.partitions[n]
+	mine := p != nil && p.store == s && a.ctx.Err() == nil
+	if mine {
+		delete(a.recovering, n)
+	}
+	owned := mine && (a.assigned[n] || a.cfg.weak.has(WithoutOwnership))
+	a.mu.Unlock()
+	if !owned {
+		return nil
+	}
+	return p.own(a)
+}
+
+func (a *attempt) closing(n int, s *store) {
+	a.mu.Lock()
+	p := a.partitions[n]
+	if p == nil || p.store != s {
+		a.mu.Unlock()
+		return
+	}
+	delete(a.partitions, n)
+	delete(a.recovering, n)
+	a.mu.Unlock()
+	p.lose()
+}
+
+// closeStateless ends the lanes of a processor without a table.
+func (a *attempt) closeStateless() {
+	a.producer.stop(errors.New("the processor stopped"))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for n, p := range a.partitions {
+		p.lane.close()
+		delete(a.partitions, n)
+	}
+}
