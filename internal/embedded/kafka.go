@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"strconv"
 	"sync"
 	"time"
@@ -18,6 +19,9 @@ type KafkaConfig struct {
 	DataDir string
 	// Port to listen on; 0 takes the last start's, or any free one.
 	Port int
+	// Listen makes the broker's listener; nil is net.Listen. Drills put theirs
+	// here, which breaks connections on demand.
+	Listen func(network, address string) (net.Listener, error)
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
@@ -41,6 +45,9 @@ func StartKafka(cfg KafkaConfig) (*Kafka, error) {
 		kfake.ClusterID("tidemark-embedded"),
 		kfake.GroupMinSessionTimeout(500 * time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"}),
+	}
+	if cfg.Listen != nil {
+		opts = append(opts, kfake.ListenFn(cfg.Listen))
 	}
 	if cfg.Logger != nil {
 		opts = append(opts, kfake.WithLogger(kafkaLog{cfg.Logger}))
