@@ -21,14 +21,12 @@ import (
 // rows/cpu-s is per second of this process's CPU, all of it; PostgreSQL and the
 // broker have their own.
 func BenchmarkBacklog(b *testing.B) {
-	for _, linger := range []time.Duration{-1, 2 * time.Millisecond} {
-		for _, compress := range []bool{false, true} {
-			b.Run(fmt.Sprintf("linger=%v/lz4=%t", max(linger, 0), compress), func(b *testing.B) { benchmarkBacklog(b, linger, compress) })
-		}
+	for _, compress := range []bool{false, true} {
+		b.Run(fmt.Sprintf("lz4=%t", compress), func(b *testing.B) { benchmarkBacklog(b, compress) })
 	}
 }
 
-func benchmarkBacklog(b *testing.B, linger time.Duration, compress bool) {
+func benchmarkBacklog(b *testing.B, compress bool) {
 	const rows, perTransaction = 200_000, 10
 	r := newRig(b)
 	r.cfg.Brokers = []string{startBrokerChild(b)}
@@ -41,7 +39,7 @@ func benchmarkBacklog(b *testing.B, linger time.Duration, compress bool) {
 	for b.Loop() {
 		cpu, began := cpuTime(b), time.Now()
 		e := r.start(func(c *Config) {
-			c.Linger, c.Compress, c.StopGrace = linger, compress, -1
+			c.Compress, c.StopGrace = compress, -1
 			c.StatusInterval = time.Hour
 		})
 		testenv.Eventually(b, 5*time.Minute, func() error {
