@@ -89,3 +89,21 @@ tools: ## install the pinned tools into .bin/
 .PHONY: clean
 clean: ## remove what was built; .tidemark (data) stays
 	rm -rf tidemark $(BIN)
+
+# A real Apache Kafka from its Maven jars, in .real/: docs/real-kafka.md.
+.PHONY: real-up
+real-up: ## start a real Kafka (BROKERS=3; DEBEZIUM=1: and Debezium)
+	@go run ./real up $(if $(BROKERS),--brokers $(BROKERS)) $(if $(DEBEZIUM),--debezium)
+
+.PHONY: real-down
+real-down: ## stop it (WIPE=1 removes its data)
+	@go run ./real down $(if $(WIPE),--wipe)
+
+# Packages whose tests run on the embedded broker and on a real one alike.
+REAL := ./internal/kafkaadmin ./internal/gokakit ./processors/... ./views ./emitters/cdc ./internal/verify
+
+.PHONY: test-real
+test-real: ## run the broker's tests on the Kafka of make real-up
+	@go run ./real status
+	TIDEMARK_TEST_KAFKA="$$(sed -n 's/^KAFKA=//p' .real/endpoints)" go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(REAL)
+	go test -count=1 -tags real -timeout $(TEST_TIMEOUT) ./real
