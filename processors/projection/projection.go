@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -41,7 +42,7 @@ type projection struct {
 	cfg         Config
 	partials    string // topic
 	quarantine  string // topic
-	quarantined *prometheus.CounterVec
+	quarantined *quarantine.Tally
 	emitted     prometheus.Counter
 	dirty       prometheus.Gauge
 }
@@ -58,6 +59,10 @@ func New(cfg Config) (*gokakit.Processor, error) {
 		return nil, fmt.Errorf("projection: %w", err)
 	}
 	p := &projection{cfg: cfg, partials: cfg.Topology.Topic(topology.PartialCounts), quarantine: cfg.Topology.Topic(topology.Quarantine)}
+	var err error
+	if p.quarantined, err = quarantine.NewTally("projection", cfg.Registerer, cfg.Logger); err != nil {
+		return nil, err
+	}
 	if err := p.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("projection: registering metrics: %w", err)
 	}
@@ -74,13 +79,12 @@ func New(cfg Config) (*gokakit.Processor, error) {
 }
 
 func (p *projection) register(reg prometheus.Registerer) error {
-	p.quarantined = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_projection_quarantined_total", Help: "Bucket changes that could not be counted."}, []string{"reason"})
 	p.emitted = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_projection_partials_total", Help: "Partial counts emitted."})
 	p.dirty = prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_projection_dirty_targets", Help: "Targets whose partial count is not out yet."})
 	if reg == nil {
 		return nil
 	}
-	return errors.Join(reg.Register(p.quarantined), reg.Register(p.emitted), reg.Register(p.dirty))
+	return errors.Join(reg.Register(p.emitted), reg.Register(p.dirty))
 }
 
 // handle decodes a record, applies it, and puts what changed.
@@ -103,7 +107,7 @@ func (p *projection) count(part *gokakit.Partition, r topology.Record, c *tidema
 	}
 	next, err := Apply(old, c, r.Offset)
 	if errors.Is(err, ErrNegative) {
-		return p.setAside(part, r, refuse(tidemarkv1.QuarantineReason_QUARANTINE_REASON_NEGATIVE_COUNT, "%v", err))
+		return p.setAside(part, r, quarantine.Refuse(quarantine.NegativeCount, "%v", err))
 	}
 	if err != nil || next == nil {
 		return err
@@ -154,11 +158,8 @@ func put(part *gokakit.Partition, key string, row *tidemarkv1.ProjectionRow) err
 }
 
 // setAside quarantines a record; the partition goes on with the next.
-func (p *projection) setAside(part *gokakit.Partition, r topology.Record, bad *refusal) error {
-	p.quarantined.WithLabelValues(bad.reason.String()).Inc()
-	value, err := topology.NewQuarantined(r, bad.reason, bad.detail).MarshalVT()
-	if err != nil {
-		return fmt.Errorf("encoding a quarantined record: %w", err)
-	}
-	return part.Emit(p.quarantine, topology.QuarantineKey(r.Key), value)
+func (p *projection) setAside(part *gokakit.Partition, r topology.Record, no *quarantine.Refusal) error {
+	p.quarantined.Add(r, no.Reason)
+	key, value := no.Record(r)
+	return part.Emit(p.quarantine, key, value)
 }
