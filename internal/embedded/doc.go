@@ -12,5 +12,6 @@
 //	<data dir>/password   of PostgreSQL's superuser, mode 0600
 //	<data dir>/server.log PostgreSQL's own log, cut at a start above 8 MiB
 //	<data dir>/data       PostgreSQL's or Kafka's own files
-//	<data dir>/location   where PostgreSQL's files are when not in data
+//	<data dir>/location   where PostgreSQL's files are when not in data; the
+//	                      file owner there names the data directory
 package embedded

@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,76 +275,4 @@ func (p *Postgres) Stop() error {
 		p.stopErr = p.dir.Close()
 	})
 	return p.stopErr
-}
-
-// place is where a server's files are and who owns them.
-type place struct {
-	data    string   // PGDATA
-	major   int      // version that made the data; 0: not made yet
-	account *account // nil: this process's own user
-}
-
-// sharedPlaces holds data that root's DataDir cannot, for want of a way in.
-const sharedPlaces = "/var/lib/tidemark"
-
-// findPlace decides where PGDATA is.
-func findPlace(dir *dataDir, log *slog.Logger) (place, error) {
-	data := dir.file("data")
-	if b, err := os.ReadFile(dir.file("location")); err == nil {
-		data = filepath.Join(strings.TrimSpace(string(b)), "data")
-	}
-	a, err := serverAccount(data)
-	if err != nil {
-		return place{}, err
-	}
-	at := place{data: data, major: madeBy(data), account: a}
-	if a == nil {
-		return at, nil
-	}
-	if err := os.Chmod(dir.path, 0o755); err != nil {
-		return place{}, fmt.Errorf("letting user %s into the data directory: %w", a.name, err)
-	}
-	blocked := a.mayEnter(filepath.Dir(data))
-	if blocked == nil {
-		return at, nil
-	}
-	if at.major != 0 {
-		return place{}, fmt.Errorf("%w, where the data is: allow it (chmod o+x) or choose another data directory", blocked)
-	}
-	at.data, err = placeElsewhere(dir, a)
-	if err != nil {
-		return place{}, fmt.Errorf("%w, and another place could not be made: %w: choose a data directory that the user can reach", blocked, err)
-	}
-	log.Warn("PostgreSQL's files are kept outside the data directory", "because", blocked.Error(), "place", at.data)
-	return at, nil
-}
-
-// placeElsewhere makes a folder that the account can reach and notes it in
-// the data directory. Whoever removes the data directory starts anew.
-func placeElsewhere(dir *dataDir, a *account) (string, error) {
-	if err := os.MkdirAll(sharedPlaces, 0o755); err != nil {
-		return "", err
-	}
-	home, err := os.MkdirTemp(sharedPlaces, "postgres-")
-	if err != nil {
-		return "", err
-	}
-	if err := os.Chmod(home, 0o755); err != nil {
-		return "", err
-	}
-	if err := a.mayEnter(home); err != nil {
-		return "", err
-	}
-	return filepath.Join(home, "data"), writeFile(dir.file("location"), home+"\n", 0o644)
-}
-
-// madeBy is the major version in PG_VERSION, 0 when there is no data.
-func madeBy(data string) int {
-	b, err := os.ReadFile(filepath.Join(data, "PG_VERSION"))
-	if err != nil {
-		return 0
-	}
-	major, _, _ := strings.Cut(strings.TrimSpace(string(b)), ".")
-	n, _ := strconv.Atoi(major) // not a number: counts as not made
-	return n
 }

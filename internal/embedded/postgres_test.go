@@ -1,11 +1,13 @@
 package embedded
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -246,9 +248,42 @@ func TestPostgresPlaceElsewhere(t *testing.T) {
 	if err := p.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if got := ask[int](t, startForTest(t, dir).URL("postgres"), "SELECT count(*) FROM pg_database WHERE datname = 'kept'"); got != 1 {
+	again := startForTest(t, dir)
+	if got := ask[int](t, again.URL("postgres"), "SELECT count(*) FROM pg_database WHERE datname = 'kept'"); got != 1 {
 		t.Error("the second start does not find the first one's data")
 	}
+	if isLeftover(home) {
+		t.Error("a folder in use is called a leftover")
+	}
+	if err := RemovePostgres(dir); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Errorf("removing what is in use: %v", err)
+	}
+	if err := again.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir, dir+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if !isLeftover(home) {
+		t.Error("a folder without its data directory is not called a leftover")
+	}
+	if err := os.Rename(dir+".moved", dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := RemovePostgres(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, gone := range []string{dir, home} {
+		if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", gone, err)
+		}
+	}
+}
+
+func isLeftover(home string) bool {
+	return slices.ContainsFunc(Leftovers(), func(l Leftover) bool { return l.Place == home })
 }
 
 func fakeBinaries(t *testing.T, initdb, postgres string) string {
