@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/tidemark/tidemark/internal/child"
 	"github.com/tidemark/tidemark/internal/embedded"
 )
 
@@ -32,24 +33,23 @@ func startBroker() (brokers []string, stop func(), err error) {
 		return strings.Split(given, ","), func() {}, nil
 	}
 	cmd := exec.Command(os.Args[0], brokerCommand)
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, said := io.Pipe()
+	cmd.Stdout, cmd.Stderr = said, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	done, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("starting the broker: %w", err)
 	}
+	over := make(chan struct{})
+	go func() { <-done; _ = said.Close(); close(over) }()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		return nil, nil, fmt.Errorf("starting the broker: %w", err)
 	}
-	return strings.Split(strings.TrimSpace(line), ","), func() { _ = in.Close(); _ = cmd.Wait() }, nil
+	return strings.Split(strings.TrimSpace(line), ","), func() { _ = in.Close(); <-over }, nil
 }
 
 // coreSeconds is the CPU time of this process so far.
