@@ -52,10 +52,9 @@ type store struct {
 	failed  error           // set once; nothing is written any more
 	dead    chan struct{}   // closed when failed is set
 
-	closing atomic.Bool   // scans and filter builds give up
-	moved   chan struct{} // poked when Pebble has done a flush or a compaction
-	broken  atomic.Bool   // Pebble has reported an error
-	damaged atomic.Bool   // Pebble has read what it never wrote
+	closing atomic.Bool // scans and filter builds give up
+	broken  atomic.Bool // Pebble has reported an error
+	damaged atomic.Bool // Pebble has read what it never wrote
 	tasks   sync.WaitGroup
 }
 
@@ -109,7 +108,7 @@ func newStore(where string, schema Schema, opts storeOptions) *store {
 	s := &store{where: where, schema: schema, opts: opts, acked: -1, onDisk: -1,
 		values: map[string]*row{}, groups: map[string]map[string]*row{},
 		stale: map[string]struct{}{}, marks: map[string]bool{},
-		dead: make(chan struct{}), moved: make(chan struct{}, 1)}
+		dead: make(chan struct{})}
 	s.thawed = sync.NewCond(&s.mu)
 	return s
 }

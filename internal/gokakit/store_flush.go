@@ -67,10 +67,7 @@ func split(all, live map[string]*row) {
 
 func (s *store) writeFrozen(db *pebble.DB, f *frozen) {
 	start := time.Now()
-	err := s.room(db)
-	if err == nil {
-		err = s.writeBatch(db, f)
-	}
+	err := s.writeBatch(db, f)
 	s.opts.metrics.flush.Observe(time.Since(start).Seconds())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,22 +80,6 @@ func (s *store) writeFrozen(db *pebble.DB, f *frozen) {
 		}
 	}
 	s.thawed.Broadcast()
-}
-
-// room waits while Pebble is behind with its flushes or compactions, so that
-// what it holds in RAM and what a read must look through stay bounded.
-func (s *store) room(db *pebble.DB) error {
-	for {
-		m := db.Metrics()
-		if m.MemTable.Size < 3*uint64(s.opts.writeBehind) && m.Levels[0].Sublevels < maxSublevels {
-			return nil
-		}
-		select {
-		case <-s.moved:
-		case <-s.dead:
-			return errClosed // s.failed says why
-		}
-	}
 }
 
 // writeBatch writes the rows in key order, with the offset that they reach, as
