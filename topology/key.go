@@ -203,6 +203,15 @@ func ParseProgressKey(key string) (displayPartition, countPartition int, ok bool
 	return parseAbout(key, "~progress:")
 }
 
+// LedgerKey is the key of what intake remembers of a shard; its partition is
+// the shard's.
+func LedgerKey(shard int) string { return OnPartition(shard, "~ledger") }
+
+// SuspicionKey is the key of a part of what a seal's proof raised.
+func SuspicionKey(shard int, seal uint64, part int) string {
+	return OnPartition(shard, fmt.Sprintf("~suspicion:%016x:%04x", seal, part))
+}
+
 func parseAbout(key, name string) (partition, number int, ok bool) {
 	partition, rest, ok := CutPartition(key)
 	if !ok || !strings.HasPrefix(rest, name) || len(rest) != len(name)+4 {

@@ -1198,10 +1198,12 @@ func (x *PartialCount) GetCommittedAtUs() int64 {
 // PartitionProgress says that every change up to the watermarks is in the
 // partial counts of the partition, for all targets of this display partition.
 type PartitionProgress struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Partition     uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Watermarks    []*SourceWatermark     `protobuf:"bytes,3,rep,name=watermarks,proto3" json:"watermarks,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Partition  uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
+	Seq        uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Watermarks []*SourceWatermark     `protobuf:"bytes,3,rep,name=watermarks,proto3" json:"watermarks,omitempty"`
+	// Newest barriers that are passed, oldest first; at most 64.
+	Barriers      []*SourceWatermark `protobuf:"bytes,4,rep,name=barriers,proto3" json:"barriers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1253,6 +1255,13 @@ func (x *PartitionProgress) GetSeq() uint64 {
 func (x *PartitionProgress) GetWatermarks() []*SourceWatermark {
 	if x != nil {
 		return x.Watermarks
+	}
+	return nil
+}
+
+func (x *PartitionProgress) GetBarriers() []*SourceWatermark {
+	if x != nil {
+		return x.Barriers
 	}
 	return nil
 }
@@ -1535,6 +1544,571 @@ func (*DisplayRow_Snapshot) isDisplayRow_Body() {}
 
 func (*DisplayRow_Progress) isDisplayRow_Body() {}
 
+// ReceivedInterval is what intake received of a shard between two seals.
+type ReceivedInterval struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 while the seal at the interval's end has not come.
+	Seal uint64 `protobuf:"varint,1,opt,name=seal,proto3" json:"seal,omitempty"`
+	// Outbox id of that seal's row: the interval's ids are below it.
+	ToId int64 `protobuf:"varint,2,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
+	// Relation rows, each once.
+	Rows int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	// xor of xxh64 (seed 0) of each row's event id.
+	XorSum uint64 `protobuf:"fixed64,4,opt,name=xor_sum,json=xorSum,proto3" json:"xor_sum,omitempty"`
+	// True when an event id could not be read: xor_sum says nothing.
+	Blind bool `protobuf:"varint,5,opt,name=blind,proto3" json:"blind,omitempty"`
+	// True when rows of a neighbouring interval may be among these: the counts
+	// say nothing, the ids do.
+	Mixed         bool `protobuf:"varint,6,opt,name=mixed,proto3" json:"mixed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceivedInterval) Reset() {
+	*x = ReceivedInterval{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceivedInterval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceivedInterval) ProtoMessage() {}
+
+func (x *ReceivedInterval) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceivedInterval.ProtoReflect.Descriptor instead.
+func (*ReceivedInterval) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ReceivedInterval) GetSeal() uint64 {
+	if x != nil {
+		return x.Seal
+	}
+	return 0
+}
+
+func (x *ReceivedInterval) GetToId() int64 {
+	if x != nil {
+		return x.ToId
+	}
+	return 0
+}
+
+func (x *ReceivedInterval) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *ReceivedInterval) GetXorSum() uint64 {
+	if x != nil {
+		return x.XorSum
+	}
+	return 0
+}
+
+func (x *ReceivedInterval) GetBlind() bool {
+	if x != nil {
+		return x.Blind
+	}
+	return false
+}
+
+func (x *ReceivedInterval) GetMixed() bool {
+	if x != nil {
+		return x.Mixed
+	}
+	return false
+}
+
+// OffsetHole is a run of offsets that the change feed's partition no longer
+// had when intake came to them.
+type OffsetHole struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          int64                  `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            int64                  `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OffsetHole) Reset() {
+	*x = OffsetHole{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OffsetHole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OffsetHole) ProtoMessage() {}
+
+func (x *OffsetHole) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OffsetHole.ProtoReflect.Descriptor instead.
+func (*OffsetHole) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *OffsetHole) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *OffsetHole) GetTo() int64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+// SourceLedger is what intake remembers of a shard to verify its next seal.
+type SourceLedger struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rises by 1 with every write.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Highest offset of the change feed whose record is included.
+	CdcOffset int64 `protobuf:"varint,2,opt,name=cdc_offset,json=cdcOffset,proto3" json:"cdc_offset,omitempty"`
+	// The broker's time of that record.
+	CdcTimeUs int64 `protobuf:"varint,3,opt,name=cdc_time_us,json=cdcTimeUs,proto3" json:"cdc_time_us,omitempty"`
+	// The last seal whose interval was compared with its proof.
+	ProvenSeal uint64 `protobuf:"varint,4,opt,name=proven_seal,json=provenSeal,proto3" json:"proven_seal,omitempty"`
+	// Outbox id of that seal's row: what is not above it is settled.
+	SettledId int64 `protobuf:"varint,5,opt,name=settled_id,json=settledId,proto3" json:"settled_id,omitempty"`
+	// False until a seal shows where complete reading began.
+	Anchored bool `protobuf:"varint,6,opt,name=anchored,proto3" json:"anchored,omitempty"`
+	// Not proven yet, oldest first; the last one is still open.
+	Intervals []*ReceivedInterval `protobuf:"bytes,7,rep,name=intervals,proto3" json:"intervals,omitempty"`
+	// Highest outbox id that came.
+	HighestId int64 `protobuf:"varint,8,opt,name=highest_id,json=highestId,proto3" json:"highest_id,omitempty"`
+	// The ids between settled_id and highest_id that did not come: for each run
+	// two varints, the distance from the run before and the length minus 1.
+	Absent []byte `protobuf:"bytes,9,opt,name=absent,proto3" json:"absent,omitempty"`
+	// Since the last proven seal.
+	Holes []*OffsetHole `protobuf:"bytes,10,rep,name=holes,proto3" json:"holes,omitempty"`
+	// True when the ids were too many to keep.
+	Overflow      bool `protobuf:"varint,11,opt,name=overflow,proto3" json:"overflow,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceLedger) Reset() {
+	*x = SourceLedger{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceLedger) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceLedger) ProtoMessage() {}
+
+func (x *SourceLedger) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceLedger.ProtoReflect.Descriptor instead.
+func (*SourceLedger) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *SourceLedger) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetCdcOffset() int64 {
+	if x != nil {
+		return x.CdcOffset
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetCdcTimeUs() int64 {
+	if x != nil {
+		return x.CdcTimeUs
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetProvenSeal() uint64 {
+	if x != nil {
+		return x.ProvenSeal
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetSettledId() int64 {
+	if x != nil {
+		return x.SettledId
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetAnchored() bool {
+	if x != nil {
+		return x.Anchored
+	}
+	return false
+}
+
+func (x *SourceLedger) GetIntervals() []*ReceivedInterval {
+	if x != nil {
+		return x.Intervals
+	}
+	return nil
+}
+
+func (x *SourceLedger) GetHighestId() int64 {
+	if x != nil {
+		return x.HighestId
+	}
+	return 0
+}
+
+func (x *SourceLedger) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+func (x *SourceLedger) GetHoles() []*OffsetHole {
+	if x != nil {
+		return x.Holes
+	}
+	return nil
+}
+
+func (x *SourceLedger) GetOverflow() bool {
+	if x != nil {
+		return x.Overflow
+	}
+	return false
+}
+
+// Suspicion says that a proof and what intake received do not agree. Which ids
+// are missing is known once absent is compared with the shard's outbox.
+type Suspicion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// The seal whose proof told, and the first one since the last proven.
+	Seal      uint64 `protobuf:"varint,2,opt,name=seal,proto3" json:"seal,omitempty"`
+	FirstSeal uint64 `protobuf:"varint,3,opt,name=first_seal,json=firstSeal,proto3" json:"first_seal,omitempty"`
+	// The ids from_id..to_id-1 are in question.
+	FromId     int64  `protobuf:"varint,4,opt,name=from_id,json=fromId,proto3" json:"from_id,omitempty"`
+	ToId       int64  `protobuf:"varint,5,opt,name=to_id,json=toId,proto3" json:"to_id,omitempty"`
+	ProvenRows int64  `protobuf:"varint,6,opt,name=proven_rows,json=provenRows,proto3" json:"proven_rows,omitempty"`
+	ProvenXor  uint64 `protobuf:"fixed64,7,opt,name=proven_xor,json=provenXor,proto3" json:"proven_xor,omitempty"`
+	// True when the received counts are of exactly the proof's interval.
+	Counted      bool   `protobuf:"varint,8,opt,name=counted,proto3" json:"counted,omitempty"`
+	ReceivedRows int64  `protobuf:"varint,9,opt,name=received_rows,json=receivedRows,proto3" json:"received_rows,omitempty"`
+	ReceivedXor  uint64 `protobuf:"fixed64,10,opt,name=received_xor,json=receivedXor,proto3" json:"received_xor,omitempty"`
+	// True when received_xor says nothing.
+	Blind bool `protobuf:"varint,11,opt,name=blind,proto3" json:"blind,omitempty"`
+	// The ids in question that did not come, written like SourceLedger.absent.
+	Absent []byte `protobuf:"bytes,12,opt,name=absent,proto3" json:"absent,omitempty"`
+	// True when the ids were not kept: any row of the interval may be missing.
+	Unchecked bool          `protobuf:"varint,13,opt,name=unchecked,proto3" json:"unchecked,omitempty"`
+	Holes     []*OffsetHole `protobuf:"bytes,14,rep,name=holes,proto3" json:"holes,omitempty"`
+	// Of the proof, and the broker's time of it.
+	CdcOffset    int64 `protobuf:"varint,15,opt,name=cdc_offset,json=cdcOffset,proto3" json:"cdc_offset,omitempty"`
+	DetectedAtUs int64 `protobuf:"varint,16,opt,name=detected_at_us,json=detectedAtUs,proto3" json:"detected_at_us,omitempty"`
+	// A long list of absent ids comes in parts, each of ids of its own.
+	Part  uint32 `protobuf:"varint,17,opt,name=part,proto3" json:"part,omitempty"`
+	Parts uint32 `protobuf:"varint,18,opt,name=parts,proto3" json:"parts,omitempty"`
+	// True once the control database has what followed from it.
+	Recorded      bool `protobuf:"varint,19,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Suspicion) Reset() {
+	*x = Suspicion{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Suspicion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Suspicion) ProtoMessage() {}
+
+func (x *Suspicion) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Suspicion.ProtoReflect.Descriptor instead.
+func (*Suspicion) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Suspicion) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Suspicion) GetSeal() uint64 {
+	if x != nil {
+		return x.Seal
+	}
+	return 0
+}
+
+func (x *Suspicion) GetFirstSeal() uint64 {
+	if x != nil {
+		return x.FirstSeal
+	}
+	return 0
+}
+
+func (x *Suspicion) GetFromId() int64 {
+	if x != nil {
+		return x.FromId
+	}
+	return 0
+}
+
+func (x *Suspicion) GetToId() int64 {
+	if x != nil {
+		return x.ToId
+	}
+	return 0
+}
+
+func (x *Suspicion) GetProvenRows() int64 {
+	if x != nil {
+		return x.ProvenRows
+	}
+	return 0
+}
+
+func (x *Suspicion) GetProvenXor() uint64 {
+	if x != nil {
+		return x.ProvenXor
+	}
+	return 0
+}
+
+func (x *Suspicion) GetCounted() bool {
+	if x != nil {
+		return x.Counted
+	}
+	return false
+}
+
+func (x *Suspicion) GetReceivedRows() int64 {
+	if x != nil {
+		return x.ReceivedRows
+	}
+	return 0
+}
+
+func (x *Suspicion) GetReceivedXor() uint64 {
+	if x != nil {
+		return x.ReceivedXor
+	}
+	return 0
+}
+
+func (x *Suspicion) GetBlind() bool {
+	if x != nil {
+		return x.Blind
+	}
+	return false
+}
+
+func (x *Suspicion) GetAbsent() []byte {
+	if x != nil {
+		return x.Absent
+	}
+	return nil
+}
+
+func (x *Suspicion) GetUnchecked() bool {
+	if x != nil {
+		return x.Unchecked
+	}
+	return false
+}
+
+func (x *Suspicion) GetHoles() []*OffsetHole {
+	if x != nil {
+		return x.Holes
+	}
+	return nil
+}
+
+func (x *Suspicion) GetCdcOffset() int64 {
+	if x != nil {
+		return x.CdcOffset
+	}
+	return 0
+}
+
+func (x *Suspicion) GetDetectedAtUs() int64 {
+	if x != nil {
+		return x.DetectedAtUs
+	}
+	return 0
+}
+
+func (x *Suspicion) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Suspicion) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
+func (x *Suspicion) GetRecorded() bool {
+	if x != nil {
+		return x.Recorded
+	}
+	return false
+}
+
+// IntakeRow is a value of the intake table.
+type IntakeRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*IntakeRow_Ledger
+	//	*IntakeRow_Suspicion
+	Body          isIntakeRow_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IntakeRow) Reset() {
+	*x = IntakeRow{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IntakeRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IntakeRow) ProtoMessage() {}
+
+func (x *IntakeRow) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IntakeRow.ProtoReflect.Descriptor instead.
+func (*IntakeRow) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *IntakeRow) GetBody() isIntakeRow_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *IntakeRow) GetLedger() *SourceLedger {
+	if x != nil {
+		if x, ok := x.Body.(*IntakeRow_Ledger); ok {
+			return x.Ledger
+		}
+	}
+	return nil
+}
+
+func (x *IntakeRow) GetSuspicion() *Suspicion {
+	if x != nil {
+		if x, ok := x.Body.(*IntakeRow_Suspicion); ok {
+			return x.Suspicion
+		}
+	}
+	return nil
+}
+
+type isIntakeRow_Body interface {
+	isIntakeRow_Body()
+}
+
+type IntakeRow_Ledger struct {
+	Ledger *SourceLedger `protobuf:"bytes,1,opt,name=ledger,proto3,oneof"`
+}
+
+type IntakeRow_Suspicion struct {
+	Suspicion *Suspicion `protobuf:"bytes,2,opt,name=suspicion,proto3,oneof"`
+}
+
+func (*IntakeRow_Ledger) isIntakeRow_Body() {}
+
+func (*IntakeRow_Suspicion) isIntakeRow_Body() {}
+
 // Quarantined is a record that was set aside, with its origin.
 type Quarantined struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1556,7 +2130,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +2142,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +2155,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Quarantined) GetReason() QuarantineReason {
@@ -1737,13 +2311,14 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"manifestId\x12&\n" +
 	"\x0fgenerated_at_us\x18\a \x01(\x03R\rgeneratedAtUs\x12&\n" +
 	"\x05as_of\x18\b \x03(\v2\x11.tidemark.v1.AsOfR\x04asOf\x12&\n" +
-	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\"\x81\x01\n" +
+	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\"\xbb\x01\n" +
 	"\x11PartitionProgress\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12<\n" +
 	"\n" +
 	"watermarks\x18\x03 \x03(\v2\x1c.tidemark.v1.SourceWatermarkR\n" +
-	"watermarks\"\x8a\x01\n" +
+	"watermarks\x128\n" +
+	"\bbarriers\x18\x04 \x03(\v2\x1c.tidemark.v1.SourceWatermarkR\bbarriers\"\x8a\x01\n" +
 	"\vCountUpdate\x125\n" +
 	"\apartial\x18\x01 \x01(\v2\x19.tidemark.v1.PartialCountH\x00R\apartial\x12<\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1e.tidemark.v1.PartitionProgressH\x00R\bprogressB\x06\n" +
@@ -1765,6 +2340,63 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"DisplayRow\x12:\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x1c.tidemark.v1.DisplaySnapshotH\x00R\bsnapshot\x12<\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1e.tidemark.v1.PartitionProgressH\x00R\bprogressB\x06\n" +
+	"\x04body\"\x94\x01\n" +
+	"\x10ReceivedInterval\x12\x12\n" +
+	"\x04seal\x18\x01 \x01(\x04R\x04seal\x12\x13\n" +
+	"\x05to_id\x18\x02 \x01(\x03R\x04toId\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x17\n" +
+	"\axor_sum\x18\x04 \x01(\x06R\x06xorSum\x12\x14\n" +
+	"\x05blind\x18\x05 \x01(\bR\x05blind\x12\x14\n" +
+	"\x05mixed\x18\x06 \x01(\bR\x05mixed\"0\n" +
+	"\n" +
+	"OffsetHole\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\"\x84\x03\n" +
+	"\fSourceLedger\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1d\n" +
+	"\n" +
+	"cdc_offset\x18\x02 \x01(\x03R\tcdcOffset\x12\x1e\n" +
+	"\vcdc_time_us\x18\x03 \x01(\x03R\tcdcTimeUs\x12\x1f\n" +
+	"\vproven_seal\x18\x04 \x01(\x04R\n" +
+	"provenSeal\x12\x1d\n" +
+	"\n" +
+	"settled_id\x18\x05 \x01(\x03R\tsettledId\x12\x1a\n" +
+	"\banchored\x18\x06 \x01(\bR\banchored\x12;\n" +
+	"\tintervals\x18\a \x03(\v2\x1d.tidemark.v1.ReceivedIntervalR\tintervals\x12\x1d\n" +
+	"\n" +
+	"highest_id\x18\b \x01(\x03R\thighestId\x12\x16\n" +
+	"\x06absent\x18\t \x01(\fR\x06absent\x12-\n" +
+	"\x05holes\x18\n" +
+	" \x03(\v2\x17.tidemark.v1.OffsetHoleR\x05holes\x12\x1a\n" +
+	"\boverflow\x18\v \x01(\bR\boverflow\"\xaa\x04\n" +
+	"\tSuspicion\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04seal\x18\x02 \x01(\x04R\x04seal\x12\x1d\n" +
+	"\n" +
+	"first_seal\x18\x03 \x01(\x04R\tfirstSeal\x12\x17\n" +
+	"\afrom_id\x18\x04 \x01(\x03R\x06fromId\x12\x13\n" +
+	"\x05to_id\x18\x05 \x01(\x03R\x04toId\x12\x1f\n" +
+	"\vproven_rows\x18\x06 \x01(\x03R\n" +
+	"provenRows\x12\x1d\n" +
+	"\n" +
+	"proven_xor\x18\a \x01(\x06R\tprovenXor\x12\x18\n" +
+	"\acounted\x18\b \x01(\bR\acounted\x12#\n" +
+	"\rreceived_rows\x18\t \x01(\x03R\freceivedRows\x12!\n" +
+	"\freceived_xor\x18\n" +
+	" \x01(\x06R\vreceivedXor\x12\x14\n" +
+	"\x05blind\x18\v \x01(\bR\x05blind\x12\x16\n" +
+	"\x06absent\x18\f \x01(\fR\x06absent\x12\x1c\n" +
+	"\tunchecked\x18\r \x01(\bR\tunchecked\x12-\n" +
+	"\x05holes\x18\x0e \x03(\v2\x17.tidemark.v1.OffsetHoleR\x05holes\x12\x1d\n" +
+	"\n" +
+	"cdc_offset\x18\x0f \x01(\x03R\tcdcOffset\x12$\n" +
+	"\x0edetected_at_us\x18\x10 \x01(\x03R\fdetectedAtUs\x12\x12\n" +
+	"\x04part\x18\x11 \x01(\rR\x04part\x12\x14\n" +
+	"\x05parts\x18\x12 \x01(\rR\x05parts\x12\x1a\n" +
+	"\brecorded\x18\x13 \x01(\bR\brecorded\"\x80\x01\n" +
+	"\tIntakeRow\x123\n" +
+	"\x06ledger\x18\x01 \x01(\v2\x19.tidemark.v1.SourceLedgerH\x00R\x06ledger\x126\n" +
+	"\tsuspicion\x18\x02 \x01(\v2\x16.tidemark.v1.SuspicionH\x00R\tsuspicionB\x06\n" +
 	"\x04body\"\x92\x02\n" +
 	"\vQuarantined\x125\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1d.tidemark.v1.QuarantineReasonR\x06reason\x12\x16\n" +
@@ -1824,7 +2456,7 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
@@ -1844,7 +2476,12 @@ var file_tidemark_v1_records_proto_goTypes = []any{
 	(*CountUpdate)(nil),       // 15: tidemark.v1.CountUpdate
 	(*DisplaySnapshot)(nil),   // 16: tidemark.v1.DisplaySnapshot
 	(*DisplayRow)(nil),        // 17: tidemark.v1.DisplayRow
-	(*Quarantined)(nil),       // 18: tidemark.v1.Quarantined
+	(*ReceivedInterval)(nil),  // 18: tidemark.v1.ReceivedInterval
+	(*OffsetHole)(nil),        // 19: tidemark.v1.OffsetHole
+	(*SourceLedger)(nil),      // 20: tidemark.v1.SourceLedger
+	(*Suspicion)(nil),         // 21: tidemark.v1.Suspicion
+	(*IntakeRow)(nil),         // 22: tidemark.v1.IntakeRow
+	(*Quarantined)(nil),       // 23: tidemark.v1.Quarantined
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
@@ -1863,17 +2500,23 @@ var file_tidemark_v1_records_proto_depIdxs = []int32{
 	10, // 13: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
 	12, // 14: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
 	6,  // 15: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
-	13, // 16: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
-	14, // 17: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
-	13, // 18: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
-	16, // 19: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
-	14, // 20: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
-	2,  // 21: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 16: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
+	13, // 17: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
+	14, // 18: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
+	13, // 19: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
+	16, // 20: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
+	14, // 21: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
+	18, // 22: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
+	19, // 23: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
+	19, // 24: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
+	20, // 25: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
+	21, // 26: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
+	2,  // 27: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -1898,13 +2541,17 @@ func file_tidemark_v1_records_proto_init() {
 		(*DisplayRow_Snapshot)(nil),
 		(*DisplayRow_Progress)(nil),
 	}
+	file_tidemark_v1_records_proto_msgTypes[19].OneofWrappers = []any{
+		(*IntakeRow_Ledger)(nil),
+		(*IntakeRow_Suspicion)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
