@@ -3,7 +3,6 @@ package cdc
 import (
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -224,7 +223,7 @@ func TestWalsenderTerminated(t *testing.T) {
 
 // TestPostgresRestarts: stopped in order and killed.
 func TestPostgresRestarts(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "postgres")
+	dir := testenv.ServerDir(t)
 	pg := startPostgres(t, dir)
 	if err := pg.CreateDatabase(t.Context(), "shard"); err != nil {
 		t.Fatal(err)
