@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -77,13 +78,7 @@ var testNow = time.UnixMicro(1_000_000_000)
 // smallTopology has 2 shards, 3 count partitions and 2 display partitions.
 func smallTopology(t testing.TB) *topology.Topology {
 	t.Helper()
-	c := topology.DefaultConfig()
-	c.Shards, c.CountPartitions, c.DisplayPartitions = 2, 3, 2
-	topo, err := topology.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topo
+	return testenv.Topology(t, func(c *topology.Config) { c.Shards, c.CountPartitions, c.DisplayPartitions = 2, 3, 2 })
 }
 
 func testDisplay(t testing.TB) (*Display, *memoryTable) {

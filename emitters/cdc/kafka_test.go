@@ -19,8 +19,9 @@ const produceKey = 0
 
 // slowKafka makes every produce request take a while.
 func (r *rig) slowKafka(by time.Duration) {
-	r.broker.Cluster().ControlKey(produceKey, func(kmsg.Request) (kmsg.Response, error, bool) {
-		r.broker.Cluster().KeepControl()
+	cluster := testenv.Cluster(r.t, r.cfg.Brokers)
+	cluster.ControlKey(produceKey, func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
 		time.Sleep(by)
 		return nil, nil, false
 	})
@@ -34,8 +35,9 @@ type fault struct {
 
 func (r *rig) refuseWrites(answer func(kmsg.Request) (kmsg.Response, error)) *fault {
 	f := &fault{}
-	r.broker.Cluster().ControlKey(produceKey, func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.broker.Cluster().KeepControl()
+	cluster := testenv.Cluster(r.t, r.cfg.Brokers)
+	cluster.ControlKey(produceKey, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
 		if !f.on.Load() {
 			return nil, nil, false
 		}
@@ -191,10 +193,11 @@ func TestKafkaIsAwayAtStart(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	r.insert(3)
-	e := r.start(func(c *Config) { c.Topic = "test.missing" })
+	missing := testenv.Prefix(t) + ".missing"
+	e := r.start(func(c *Config) { c.Topic = missing })
 	testenv.Eventually(t, patience, func() error {
 		err := e.Ready()
-		if err == nil || !strings.Contains(err.Error(), "test.missing") {
+		if err == nil || !strings.Contains(err.Error(), missing) {
 			return fmt.Errorf("ready says %w", err)
 		}
 		return nil
@@ -244,8 +247,9 @@ func TestOneRefusedBatchKeepsTheOrder(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	var requests atomic.Int64
-	r.broker.Cluster().ControlKey(produceKey, func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.broker.Cluster().KeepControl()
+	cluster := testenv.Cluster(r.t, r.cfg.Brokers)
+	cluster.ControlKey(produceKey, func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
 		if requests.Add(1)%9 != 0 {
 			return nil, nil, false
 		}

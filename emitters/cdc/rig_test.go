@@ -17,7 +17,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -42,11 +41,10 @@ var slotNumber atomic.Int64
 
 // rig is one shard's database, a broker and the topic between them.
 type rig struct {
-	t      testing.TB
-	db     *pgx.Conn
-	broker *embedded.Kafka
-	cfg    Config
-	log    *safeBuffer
+	t   testing.TB
+	db  *pgx.Conn
+	cfg Config
+	log *safeBuffer
 
 	admin    *kadm.Client
 	consumer *kgo.Client
@@ -57,15 +55,16 @@ func newRig(t testing.TB) *rig { return newRigOn(t, testenv.Postgres(t)) }
 
 func newRigOn(t testing.TB, url string) *rig {
 	t.Helper()
-	r := &rig{t: t, broker: testenv.Broker(t), log: &safeBuffer{}}
+	r := &rig{t: t, log: &safeBuffer{}}
 	r.db = r.connect(url)
 	r.exec(ddl)
 	r.cfg = Config{
 		Shard: 2, URL: url, Slot: fmt.Sprintf("cdc_test_%d", slotNumber.Add(1)), Publication: "tidemark_outbox",
-		Topic: "test.cdc", Partition: 2, Brokers: r.broker.Brokers(), ServerName: "tidemark",
+		Partition: 2, Brokers: testenv.Kafka(t), ServerName: "tidemark",
 		StatusInterval: 20 * time.Millisecond, MonitorInterval: 50 * time.Millisecond, MaxBackoff: 300 * time.Millisecond, StandbyInterval: 50 * time.Millisecond,
 		Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
+	r.cfg.Topic = testenv.Prefix(t) + ".cdc"
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log:\n%s", r.log)

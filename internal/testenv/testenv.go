@@ -3,6 +3,9 @@
 // topics of a topology. A package that uses it has
 //
 //	func TestMain(m *testing.M) { testenv.Main(m) }
+//
+// With TIDEMARK_TEST_KAFKA=host:port[,...] the same tests run on the broker
+// that stands there, each under a prefix of its own.
 package testenv
 
 import (
@@ -15,7 +18,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -40,31 +42,12 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Kafka starts an in-memory broker for the test and returns its address.
-func Kafka(t testing.TB) []string {
-	t.Helper()
-	return Broker(t).Brokers()
-}
-
-// Broker starts an in-memory broker for the test; its Cluster injects faults.
-func Broker(t testing.TB) *embedded.Kafka {
-	t.Helper()
-	k, err := embedded.StartKafka(embedded.KafkaConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := k.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return k
-}
-
-// Topology is the default topology after change, which may be nil.
+// Topology is the default topology after change, which may be nil. Its prefix
+// is Prefix.
 func Topology(t testing.TB, change func(*topology.Config)) *topology.Topology {
 	t.Helper()
 	c := topology.DefaultConfig()
+	c.Prefix = Prefix(t)
 	if change != nil {
 		change(&c)
 	}

@@ -194,7 +194,7 @@ func TestWaitGroups(t *testing.T) {
 		t.Errorf("end %d, %v", end, err)
 	}
 	err = WaitGroups(soon(), admin, topo)
-	if err == nil || !strings.Contains(err.Error(), "group tidemark.intake in tidemark.cdc") || !strings.Contains(err.Error(), "-1 of 3") {
+	if err == nil || !strings.Contains(err.Error(), "group "+topo.Group(topology.IntakeGroup).ID+" in "+cdc) || !strings.Contains(err.Error(), "-1 of 3") {
 		t.Errorf("nothing committed: %v", err)
 	}
 	commit := func(p int32, at int64) {
