@@ -44,6 +44,9 @@ func (s *store) trouble(what string) {
 
 func (s *store) corrupt(i pebble.DataCorruptionInfo) {
 	s.damaged.Store(true)
+	if !s.opened.Load() {
+		return // open looks
+	}
 	s.trouble(fmt.Sprintf("reading damaged data: %v", i.Details))
 }
 

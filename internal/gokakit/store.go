@@ -53,6 +53,7 @@ type store struct {
 	dead    chan struct{}   // closed when failed is set
 
 	closing atomic.Bool // scans and filter builds give up
+	opened  atomic.Bool // the opening is over
 	broken  atomic.Bool // Pebble has reported an error
 	damaged atomic.Bool // Pebble has read what it never wrote
 	tasks   sync.WaitGroup

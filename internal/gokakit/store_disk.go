@@ -25,60 +25,56 @@ const markName = 's'
 // G16 of the bug log).
 func (s *store) open(log *slog.Logger, b logBounds) error {
 	log = log.With("table", s.where)
-	if err := s.openOrDiscard(log, b); err != nil {
-		return err
-	}
-	if err := s.prepare(b); err != nil {
-		return errors.Join(err, s.db.Close())
-	}
-	return nil
-}
-
-func (s *store) openOrDiscard(log *slog.Logger, b logBounds) error {
-	reason, err := s.openDB(log)
-	if err != nil {
-		return err
-	}
-	if reason == "" {
-		if reason, err = s.compare(b); err != nil {
-			return errors.Join(err, s.db.Close())
+	reason, err := s.openDB(log, b)
+	if err == nil && reason != "" {
+		log.Warn("local state cannot be used, reading the log from its start", "reason", reason)
+		if err = s.discard(); err == nil {
+			reason, err = s.openDB(log, b)
+		}
+		if err == nil && reason != "" {
+			err = errors.Join(fmt.Errorf("table %s: opening an empty store: %s", s.where, reason), s.db.Close())
 		}
 	}
-	if reason == "" {
-		return nil
-	}
-	log.Warn("local state cannot be used, reading the log from its start", "reason", reason)
-	if err := s.discard(); err != nil {
-		return err
-	}
-	reason, err = s.openDB(log)
-	if reason != "" {
-		err = fmt.Errorf("table %s: opening an empty store: %s", s.where, reason)
-	}
-	return err
-}
-
-// prepare completes a store that fits its log.
-func (s *store) prepare(b logBounds) error {
-	s.topicID = b.topicID
-	if err := s.db.Set(topicName, b.topicID[:], pebble.NoSync); err != nil {
-		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-	}
-	if err := s.loadMarks(); err != nil {
+	if err != nil {
 		return err
 	}
 	if b.start == b.end {
 		s.acked = max(s.acked, b.end-1) // an emptied log goes on where it ended
 	}
+	s.opened.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.buildFilter(0)
 	return nil
 }
 
+// openDB opens Pebble and reads what the store says of itself. The reason why
+// it cannot be used is no error; the store is then open or, if it is too
+// damaged for that, not.
+func (s *store) openDB(log *slog.Logger, b logBounds) (reason string, err error) {
+	if reason, err = s.openPebble(log); err != nil || reason != "" {
+		return reason, err
+	}
+	reason, err = s.compare(b)
+	if s.damaged.Swap(false) {
+		return damage(err), nil
+	}
+	if err == nil && reason == "" {
+		err = s.db.Set(topicName, b.topicID[:], pebble.NoSync)
+		s.topicID = b.topicID
+	}
+	if err != nil {
+		return "", errors.Join(fmt.Errorf("table %s: opening the store: %w", s.where, err), s.db.Close())
+	}
+	return reason, nil
+}
+
 // compare reads what the store says of itself and gives the reason why it does
 // not fit the log; "" when it does.
 func (s *store) compare(b logBounds) (string, error) {
+	if err := s.loadMarks(); err != nil {
+		return "", err
+	}
 	stored, err := s.fromDisk(offsetName)
 	if err != nil || stored == nil {
 		return "", err
@@ -145,6 +141,8 @@ func (s *store) discard() error {
 		}
 	}
 	s.acked, s.onDisk = -1, -1
+	clear(s.stale)
+	s.damaged.Store(false)
 	if err := s.opts.fs.Rename(s.opts.dir, s.discarded()); err != nil {
 		return fmt.Errorf("table %s: removing the old store: %w", s.where, err)
 	}
@@ -160,9 +158,8 @@ func (s *store) removeDiscarded() error {
 	return nil
 }
 
-// openDB opens Pebble. A store that is damaged is no error but a reason to
-// discard it.
-func (s *store) openDB(log *slog.Logger) (reason string, err error) {
+// openPebble opens Pebble, or gives the reason why what is there is no store.
+func (s *store) openPebble(log *slog.Logger) (reason string, err error) {
 	if err := s.removeDiscarded(); err != nil {
 		return "", err
 	}
@@ -175,7 +172,14 @@ func (s *store) openDB(log *slog.Logger) (reason string, err error) {
 		s.db = db
 		return "", nil
 	case pebble.IsCorruptionError(err), errors.Is(err, os.ErrNotExist):
-		return "it is damaged: " + err.Error(), nil
+		return damage(err), nil
 	}
 	return "", fmt.Errorf("table %s: opening the store in %s: %w", s.where, s.opts.dir, err)
+}
+
+func damage(err error) string {
+	if err == nil {
+		return "it is damaged"
+	}
+	return "it is damaged: " + oneLine(err).Error()
 }
