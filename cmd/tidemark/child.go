@@ -1,88 +1,102 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/child"
 )
 
-// child is another process of this program, for demonstrations that kill it.
-type child struct {
-	name  string
-	args  []string
-	log   io.Writer
-	cmd   *exec.Cmd
-	ready chan struct{} // closed at its line "tidemark is ready."
-	done  chan error
+// kid is another process of this program, for demonstrations that kill it.
+type kid struct {
+	name string
+	args []string
+	log  io.Writer
+	cmd  *exec.Cmd
+	word *readyWord
+	done <-chan struct{}
 }
 
-// startChild starts `tidemark ARGS...`; what it says on stderr goes to log.
-func startChild(name string, log io.Writer, args ...string) (*child, error) {
+// startKid starts `tidemark ARGS...`; what it says on stderr goes to log.
+func startKid(name string, log io.Writer, args ...string) (*kid, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	c := &child{name: name, args: args, log: log, ready: make(chan struct{}), done: make(chan error, 1)}
-	c.cmd = exec.Command(program, args...)
-	c.cmd.Stderr = log
-	c.cmd.SysProcAttr = childAttributes()
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.cmd.Start(); err != nil {
+	k := &kid{name: name, args: args, log: log, word: newReadyWord()}
+	k.cmd = exec.Command(program, args...)
+	k.cmd.Stdout, k.cmd.Stderr = k.word, log
+	if k.done, err = child.Start(k.cmd, syscall.SIGTERM); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	go func() {
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if strings.HasPrefix(lines.Text(), readyLine) {
-				close(c.ready)
-				break
-			}
-		}
-		_, _ = io.Copy(io.Discard, out)
-		c.done <- c.cmd.Wait()
-	}()
-	return c, nil
+	return k, nil
 }
 
 // awaitReady waits for the child's word, its end, or ctx.
-func (c *child) awaitReady(ctx context.Context) error {
+func (k *kid) awaitReady(ctx context.Context) error {
 	select {
-	case <-c.ready:
+	case <-k.word.said:
 		return nil
-	case err := <-c.done:
-		c.done <- err
-		return fmt.Errorf("%s ended before it was ready: %w", c.name, errors.Join(err, errors.New("see its lines above")))
+	case <-k.done:
+		return fmt.Errorf("%s ended before it was ready (%s): its lines above say why", k.name, k.cmd.ProcessState)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
 // kill ends the child at once, as a power cut would, and starts it again.
-func (c *child) kill() (*child, error) {
-	_ = c.cmd.Process.Kill()
-	<-c.done
-	return startChild(c.name, c.log, c.args...)
+func (k *kid) kill() (*kid, error) {
+	_ = k.cmd.Process.Kill()
+	<-k.done
+	return startKid(k.name, k.log, k.args...)
 }
 
 const stopPatience = 20 * time.Second
 
 // stop asks the child to end, and insists after a while.
-func (c *child) stop() {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+func (k *kid) stop() {
+	_ = k.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case <-c.done:
+	case <-k.done:
 	case <-time.After(stopPatience):
-		_ = c.cmd.Process.Kill()
-		<-c.done
+		_ = k.cmd.Process.Kill()
+		<-k.done
 	}
+}
+
+// readyWord watches an output for the line that says "ready".
+type readyWord struct {
+	said chan struct{} // closed at the line
+	once sync.Once
+	line []byte // the unfinished one
+}
+
+func newReadyWord() *readyWord { return &readyWord{said: make(chan struct{})} }
+
+const maxReadyLine = 4 << 10 // no line that matters is longer
+
+func (r *readyWord) Write(b []byte) (int, error) {
+	r.line = append(r.line, b...)
+	for {
+		line, rest, whole := bytes.Cut(r.line, []byte("\n"))
+		if !whole {
+			break
+		}
+		if strings.HasPrefix(string(line), readyLine) {
+			r.once.Do(func() { close(r.said) })
+		}
+		r.line = rest
+	}
+	if len(r.line) > maxReadyLine {
+		r.line = nil
+	}
+	return len(b), nil
 }

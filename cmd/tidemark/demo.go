@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/verify"
 	"github.com/tidemark/tidemark/views"
@@ -36,18 +38,21 @@ func newDemo() *cobra.Command {
 		Short: "Show that counts survive kills: traffic, kill -9 of the projection, verification",
 		Long: "Start everything in a fresh directory with the projection in a process of its own, send short-video\n" +
 			"traffic over HTTP while that process is killed, then compare every count with the facts.",
-		Args: args(cobra.NoArgs),
+		Args: noArgs,
 	}
 	out := outputFlag(cmd, "table", "json")
-	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "where to keep the data (default: a temporary folder, removed at the end)")
-	cmd.Flags().Int64Var(&f.commands, "commands", 50_000, "commands to send")
-	cmd.Flags().Float64Var(&f.rate, "rate", 2000, "commands per second; 0: flat out")
-	cmd.Flags().IntVar(&f.kills, "kills", 2, "kills of the projection, spread over the traffic")
+	cmd.Flags().StringVar(&f.dataDir, "data-dir", "", "folder `DIR` that keeps the data (default: a temporary one, removed at the end)")
+	cmd.Flags().Int64Var(&f.commands, "commands", 50_000, "`NUMBER` of commands to send")
+	cmd.Flags().Float64Var(&f.rate, "rate", 2000, "commands per second, `RATE`; 0: flat out")
+	cmd.Flags().IntVar(&f.kills, "kills", 2, "`NUMBER` of kills of the projection, spread over the traffic")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		report, err := demo(cmd.Context(), f, cmd.ErrOrStderr())
+		if f.commands < 1 || f.kills < 0 || f.rate < 0 {
+			return usagef("--commands must be positive, --rate and --kills must not be negative")
+		}
+		report, err := demo(cmd.Context(), f, newScreen(cmd.ErrOrStderr()))
 		if err != nil {
 			return err
 		}
@@ -89,17 +94,17 @@ func (r demoReport) writeTable(w io.Writer) error {
 	return r.Verify.WriteTable(w)
 }
 
-func demo(ctx context.Context, f *demoFlags, progress io.Writer) (report demoReport, err error) {
+func demo(ctx context.Context, f *demoFlags, scr *screen) (report demoReport, err error) {
 	dir := f.dataDir
 	if dir == "" {
-		if dir, err = os.MkdirTemp("", "tidemark-demo-"); err != nil {
+		if dir, err = demoDir(); err != nil {
 			return report, err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { err = errors.Join(err, removeDemo(dir)) }()
 	}
-	say := func(format string, a ...any) { fmt.Fprintf(progress, "demo: "+format+"\n", a...) }
+	say := func(format string, a ...any) { scr.say("demo: "+format, a...) }
 	say("starting everything but the projection in %s", dir)
-	base, err := startChild("dev", progress, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
+	base, err := startKid("dev", scr, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
 		"--roles", "commands,cdc,intake,display,queries")
 	if err != nil {
 		return report, err
@@ -114,32 +119,59 @@ func demo(ctx context.Context, f *demoFlags, progress io.Writer) (report demoRep
 		return report, err
 	}
 	say("starting the projection in a process of its own")
-	victim, err := startChild("projection", progress, "run", "projection", "--config", file, "--instance", "projection-1")
+	victim, err := startKid("projection", scr, "run", "projection", "--config", file, "--instance", "projection-1")
 	if err != nil {
 		return report, err
 	}
 	defer func() { victim.stop() }()
+	if err := victim.awaitReady(ctx); err != nil {
+		return report, err
+	}
 	watch, err := watchFreshness(ctx, cfg)
 	if err != nil {
 		return report, err
 	}
-	report.Load, err = demoTraffic(ctx, f, cfg, dir, func() error {
+	defer watch.stop()
+	report.Load, err = demoTraffic(ctx, f, cfg, dir, scr, func() error {
 		say("kill -9 of the projection")
 		report.Kills++
-		victim, err = victim.kill()
+		next, err := victim.kill()
+		if err == nil {
+			victim = next
+		}
 		return err
-	}, say)
+	})
 	if err != nil {
 		return report, err
 	}
 	say("comparing every count with the facts")
-	report.Verify, err = verifyAll(ctx, cfg, time.Minute, progress)
-	report.Freshness = watch.stop()
+	report.Verify, err = verifyAll(ctx, cfg, time.Minute, scr)
+	report.Freshness = watch.freshness()
 	return report, err
 }
 
+// demoDir makes a temporary folder that PostgreSQL's user may enter.
+func demoDir() (string, error) {
+	dir, err := os.MkdirTemp("", "tidemark-demo-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		return "", fmt.Errorf("making a temporary folder: %w", err)
+	}
+	return dir, nil
+}
+
+func removeDemo(dir string) error {
+	err := errors.Join(embedded.RemovePostgres(filepath.Join(dir, "postgres")), os.RemoveAll(dir))
+	if err != nil {
+		return fmt.Errorf("removing the temporary folder: %w", err)
+	}
+	return nil
+}
+
 // demoTraffic sends the traffic and calls kill at even distances within it.
-func demoTraffic(ctx context.Context, f *demoFlags, cfg config.Config, dir string, kill func() error, say func(string, ...any)) (load.Report, error) {
+func demoTraffic(ctx context.Context, f *demoFlags, cfg config.Config, dir string, scr *screen, kill func() error) (load.Report, error) {
 	mint, err := minter(cfg)
 	if err != nil {
 		return load.Report{}, err
@@ -154,10 +186,18 @@ func demoTraffic(ctx context.Context, f *demoFlags, cfg config.Config, dir strin
 	c.Users, c.Targets = 20_000, 1_000_000
 	c.Commit = readVersion().Commit
 	var decided atomic.Int64
-	c.ProgressEvery = 500 * time.Millisecond
+	m := scr.loadMeter("demo: traffic", &c)
+	defer m.end()
+	show, every := c.Progress, c.ProgressEvery
+	c.ProgressEvery = 100 * time.Millisecond
+	var shown load.Progress
 	c.Progress = func(p load.Progress) {
 		decided.Store(p.Decided)
-		say("%s", p)
+		if over := p.Elapsed - shown.Elapsed; over >= every || p.Decided == f.commands {
+			p.PerSecond = float64(p.Decided-shown.Decided) / over.Seconds()
+			shown = p
+			show(p)
+		}
 	}
 	l, err := load.New(c)
 	if err != nil {
@@ -237,10 +277,15 @@ func (w *freshnessWatch) note(age time.Duration) {
 	w.ages = append(w.ages, age)
 }
 
-func (w *freshnessWatch) stop() freshness {
+// stop ends the watching; a second call does nothing.
+func (w *freshnessWatch) stop() {
 	w.cancel()
 	<-w.done
-	_ = os.RemoveAll(w.dir)
+	_ = os.RemoveAll(w.dir) // a temporary folder
+}
+
+func (w *freshnessWatch) freshness() freshness {
+	w.stop()
 	slices.Sort(w.ages)
 	n := len(w.ages)
 	if n == 0 {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
+	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,22 +16,21 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/config"
-	"github.com/tidemark/tidemark/internal/kafkaadmin"
 )
 
 // devFlags are what `tidemark dev` may be told.
 type devFlags struct {
-	dataDir           string
-	listen, opsListen string
-	shards            int
-	partitions        int
-	roles             string
-	traffic           float64
-	postgresURLs      []string
-	controlURL        string
-	brokers           []string
-	redisURL          string
-	logLevel          string
+	dataDir                      string
+	listen, opsListen            string
+	shards, partitions           int
+	shardsGiven, partitionsGiven bool
+	roles                        string
+	traffic                      float64
+	postgresURLs                 []string
+	controlURL                   string
+	brokers                      []string
+	redisURL                     string
+	logLevel                     string
 }
 
 func newDev() *cobra.Command {
@@ -41,115 +40,191 @@ func newDev() *cobra.Command {
 		Short: "Run everything on this machine",
 		Long: "Run everything on this machine: PostgreSQL (relation shards and control database), a Kafka broker,\n" +
 			"Redis, topics, schema, every role, and the API. Data stays in the data directory; a stop or a kill\n" +
-			"loses nothing, and the next start goes on. Each URL flag replaces the embedded part.",
-		Args: args(cobra.NoArgs),
+			"loses nothing, and the next start goes on. Each URL flag replaces the embedded part.\n\n" +
+			"When ready it prints the addresses and what to try, and writes them to endpoints.json in the data\n" +
+			"directory; tidemark.yaml beside it lets any role run apart (tidemark run).",
+		Example: "  tidemark dev\n" +
+			"  tidemark dev --traffic 50\n" +
+			"  tidemark dev --data-dir /tmp/t --listen 127.0.0.1:0 --ops-listen 127.0.0.1:0\n" +
+			"  tidemark dev --roles none    # infrastructure only, for roles that run apart",
+		Args: noArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dataDir, "data-dir", config.DefaultDataDir, "where all data stays")
-	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "API address")
-	flags.StringVar(&f.opsListen, "ops-listen", "127.0.0.1:8081", "address for operators: readiness, metrics")
-	flags.IntVar(&f.shards, "shards", 4, "relation shards; frozen in the data directory")
-	flags.IntVar(&f.partitions, "partitions", 8, "count partitions; frozen in the data directory")
-	flags.StringVar(&f.roles, "roles", "all", "roles to run, with commas; none: infrastructure only")
-	flags.Float64Var(&f.traffic, "traffic", 0, "realistic commands a second against itself")
-	flags.StringArrayVar(&f.postgresURLs, "postgres-url", nil, "PostgreSQL of a shard, once per shard")
-	flags.StringVar(&f.controlURL, "control-url", "", "PostgreSQL of the control database")
-	flags.StringSliceVar(&f.brokers, "kafka-brokers", nil, "Kafka brokers")
-	flags.StringVar(&f.redisURL, "redis-url", "", "Redis")
-	flags.StringVar(&f.logLevel, "log-level", "warn", "debug, info, warn or error")
+	flags.StringVar(&f.dataDir, "data-dir", config.DefaultDataDir, "folder `DIR` where all data stays")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "API `ADDRESS`; port 0: any")
+	flags.StringVar(&f.opsListen, "ops-listen", "127.0.0.1:8081", "`ADDRESS` for operators (readiness, metrics); port 0: any")
+	flags.IntVar(&f.shards, "shards", 4, "`NUMBER` of relation shards; frozen at the first start")
+	flags.IntVar(&f.partitions, "partitions", 8, "`NUMBER` of count partitions; frozen at the first start")
+	flags.StringVar(&f.roles, "roles", "all", "`ROLES` to run, with commas; none: infrastructure only")
+	flags.Float64Var(&f.traffic, "traffic", 0, "realistic commands a second against itself, `RATE`")
+	flags.StringArrayVar(&f.postgresURLs, "postgres-url", nil, "PostgreSQL `URL` of a shard, once per shard")
+	flags.StringVar(&f.controlURL, "control-url", "", "PostgreSQL `URL` of the control database")
+	flags.StringSliceVar(&f.brokers, "kafka-brokers", nil, "Kafka brokers, `HOST:PORT` with commas")
+	flags.StringVar(&f.redisURL, "redis-url", "", "Redis `URL`")
+	flags.StringVar(&f.logLevel, "log-level", "warn", "`LEVEL`: debug, info, warn or error")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.shardsGiven, f.partitionsGiven = flags.Changed("shards"), flags.Changed("partitions")
 		roles, err := f.check()
 		if err != nil {
 			return err
 		}
-		return dev(cmd.Context(), f, roles, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return dev(cmd.Context(), f, roles, cmd.OutOrStdout(), newScreen(cmd.ErrOrStderr()))
 	}
 	return cmd
 }
 
-func (f *devFlags) check() ([]string, error) {
-	if n := len(f.postgresURLs); n > 0 {
-		f.shards = n
-	}
+// check finds what is wrong with the flags before anything is started.
+func (f *devFlags) check() (roles []string, err error) {
 	if (len(f.postgresURLs) > 0) != (f.controlURL != "") {
 		return nil, usagef("--postgres-url and --control-url go together: give both or neither")
 	}
+	if n := len(f.postgresURLs); n > 0 {
+		if f.shardsGiven && f.shards != n {
+			return nil, usagef("--shards is %d, but there are %d --postgres-url: give one per shard", f.shards, n)
+		}
+		f.shards, f.shardsGiven = n, true
+	}
 	switch f.roles {
 	case "all":
-		return roleNames, nil
+		roles = roleNames
 	case "none":
-		return nil, nil
+	default:
+		roles = strings.Split(f.roles, ",")
 	}
-	roles := strings.Split(f.roles, ",")
-	return roles, checkRoles(roles)
+	if err := checkRoles(roles); err != nil {
+		return nil, err
+	}
+	if f.traffic < 0 || f.traffic > 1e6 {
+		return nil, usagef("--traffic %v is not in 0..1000000", f.traffic)
+	}
+	if f.traffic > 0 && !(contains(roles, "commands") && contains(roles, "queries")) {
+		return nil, usagef("--traffic needs the roles commands and queries here: add them to --roles")
+	}
+	if err := f.config().Validate(); err != nil {
+		return nil, usageError{err}
+	}
+	return roles, nil
 }
 
-// dev starts the infrastructure, then the roles upon it, and stops in reverse.
-func dev(ctx context.Context, f *devFlags, roles []string, out, progress io.Writer) error {
-	if err := os.MkdirAll(f.dataDir, 0o755); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
-	}
-	log := config.Log{Level: f.logLevel, Format: "text"}.New(progress)
-	say := func(format string, a ...any) { fmt.Fprintf(progress, format+"\n", a...) }
-	infra, err := startInfrastructure(ctx, f, log, say)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		say("stopping")
-		if err := infra.stop(); err != nil {
-			log.Error("stopping the infrastructure", "error", err)
-		}
-	}()
-	cfg, err := devConfig(f, infra)
-	if err != nil {
-		return err
-	}
-	if err := writeFiles(f, cfg, infra, "", ""); err != nil {
-		return err
-	}
-	if err := prepare(ctx, cfg, say); err != nil {
-		return err
-	}
-	return devRun(ctx, f, cfg, infra, roles, log, out)
-}
-
-// prepare brings the schema and the topics to what this code needs.
-func prepare(ctx context.Context, cfg config.Config, say func(string, ...any)) error {
-	if err := migrate(ctx, cfg, func(step string) { say("schema: %s", step) }); err != nil {
-		return err
-	}
-	say("topics")
-	topo, err := cfg.Topology()
-	if err != nil {
-		return err
-	}
-	client, err := kafkaClient(cfg)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, adminLimit)
-	defer cancel()
-	return kafkaadmin.Create(ctx, client, topo)
-}
-
-// devConfig is the configuration of the roles; the same, written to
-// tidemark.yaml, lets any role run apart.
-func devConfig(f *devFlags, infra *infrastructure) (config.Config, error) {
+// config is what the flags say; the embedded parts' addresses are missing.
+func (f *devFlags) config() config.Config {
 	cfg := config.Default()
 	cfg.Shards, cfg.CountPartitions = f.shards, f.partitions
-	cfg.Postgres, cfg.Control = infra.postgres, infra.control
-	cfg.Kafka.Brokers, cfg.Redis = infra.brokers, infra.redis
+	cfg.Postgres, cfg.Control = f.postgresURLs, f.controlURL
+	cfg.Kafka.Brokers, cfg.Redis = f.brokers, f.redisURL
 	cfg.API.Listen, cfg.Ops.Listen = f.listen, f.opsListen
 	cfg.Instance = "dev"
 	cfg.RefreshInterval = 20 * time.Millisecond
 	cfg.Log.Level = f.logLevel
+	return cfg
+}
+
+// dev starts the infrastructure, then the roles upon it, and stops in reverse.
+func dev(ctx context.Context, f *devFlags, roles []string, out io.Writer, scr *screen) error {
+	dir, err := openDataDir(f.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.release()
+	if err := dir.settle(f); err != nil {
+		return err
+	}
+	if err := checkPorts(f, roles); err != nil {
+		return err
+	}
+	if err := dir.forget(); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { scr.say("stopping") })()
+	log := f.config().Log.New(scr)
+	d := &devRun{flags: f, dir: dir, roles: roles, out: out, log: log, steps: &steps{say: scr.say, all: dir.fresh}}
+	err = d.run(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // asked to stop before it was up
+	}
+	return err
+}
+
+// checkPorts finds an address in use before anything is started.
+func checkPorts(f *devFlags, roles []string) error {
+	try := func(flag, address, what string) error {
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			return fmt.Errorf("listening for %s: %w: choose another address with --%s (port 0 takes any)", what, err, flag)
+		}
+		return l.Close()
+	}
+	err := try("ops-listen", f.opsListen, "operators")
+	if contains(roles, "commands") || contains(roles, "queries") {
+		err = errors.Join(err, try("listen", f.listen, "the API"))
+	}
+	return err
+}
+
+// devRun is one run of `tidemark dev`.
+type devRun struct {
+	flags *devFlags
+	dir   *dataDir
+	roles []string
+	out   io.Writer
+	log   *slog.Logger
+	steps *steps
+}
+
+func (d *devRun) run(ctx context.Context) (err error) {
+	defer d.steps.end()
+	infra, err := startInfrastructure(ctx, d.flags, d.log, d.steps.at)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, infra.stop()) }()
+	cfg, err := d.config(infra)
+	if err != nil {
+		return err
+	}
+	p, err := newProcess(cfg, d.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.dir.forget()) }()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return infra.watch(ctx) })
+	g.Go(func() error {
+		err := p.run(ctx, d.roles, func(ctx context.Context) error { return d.prepare(ctx, cfg) })
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the roles stopped by themselves")
+		}
+		return err
+	})
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.ready:
+		}
+		d.steps.end()
+		if err := d.dir.writeEndpoints(cfg, p.apiAddr, p.opsAddr); err != nil {
+			return err
+		}
+		if err := d.welcome(cfg, p); err != nil {
+			return err
+		}
+		return selfTraffic(ctx, d.flags.traffic, cfg, p, d.log)
+	})
+	return g.Wait()
+}
+
+// config is the configuration of the roles; the same, written to
+// tidemark.yaml, lets any role run apart.
+func (d *devRun) config(infra *infrastructure) (config.Config, error) {
+	cfg := d.flags.config()
+	cfg.Postgres, cfg.Control = infra.postgres, infra.control
+	cfg.Kafka.Brokers, cfg.Redis = infra.brokers, infra.redis
 	var err error
-	if cfg.StateDir, err = filepath.Abs(filepath.Join(f.dataDir, "state")); err != nil {
+	if cfg.StateDir, err = filepath.Abs(d.dir.file("state")); err != nil {
 		return cfg, err
 	}
-	if cfg.Auth.HS256KeyFile, err = filepath.Abs(filepath.Join(f.dataDir, "dev.key")); err != nil {
+	if cfg.Auth.HS256KeyFile, err = filepath.Abs(d.dir.file("dev.key")); err != nil {
 		return cfg, err
 	}
 	if _, err := api.LoadOrCreateKey(cfg.Auth.HS256KeyFile); err != nil {
@@ -158,79 +233,39 @@ func devConfig(f *devFlags, infra *infrastructure) (config.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// writeFiles writes endpoints.json and tidemark.yaml. Processes that run apart
-// take any free port for operators.
-func writeFiles(f *devFlags, cfg config.Config, infra *infrastructure, apiAddr, opsAddr string) error {
-	apart := cfg
-	apart.Instance = "1"
-	apart.Ops.Listen = "127.0.0.1:0"
-	if err := apart.Write(filepath.Join(f.dataDir, config.FileName)); err != nil {
+// prepare brings the schema and the topics to what this code needs. Only then
+// the configuration is written: what was refused must not stand in it.
+func (d *devRun) prepare(ctx context.Context, cfg config.Config) error {
+	if err := migrate(ctx, cfg, func(step string) { d.steps.at("schema: " + step) }); err != nil {
 		return err
 	}
-	e := config.Endpoints{
-		API: "http://" + cfg.API.Listen, Kafka: strings.Join(infra.brokers, ","), Postgres: infra.postgres,
-		Control: infra.control, Redis: infra.redis, Metrics: "http://" + cfg.Ops.Listen + "/metrics",
+	d.steps.at("topics")
+	if err := createTopics(ctx, cfg); err != nil {
+		return err
 	}
-	if apiAddr != "" {
-		e.API = "http://" + apiAddr
+	if len(d.roles) > 0 {
+		d.steps.at("roles: " + strings.Join(d.roles, ", "))
 	}
-	if opsAddr != "" {
-		e.Metrics = "http://" + opsAddr + "/metrics"
-	}
-	return e.Write(f.dataDir)
+	return d.dir.writeConfig(cfg)
 }
 
-func devRun(ctx context.Context, f *devFlags, cfg config.Config, infra *infrastructure, roles []string, log *slog.Logger, out io.Writer) error {
-	p, err := newProcess(cfg, log)
-	if err != nil {
-		return err
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		err := p.run(ctx, roles)
-		if err == nil && ctx.Err() == nil {
-			err = errors.New("the roles stopped by themselves")
-		}
-		return err
-	})
-	g.Go(func() error { return infra.watch(ctx) })
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-p.ready:
-		}
-		if err := writeFiles(f, cfg, infra, p.apiAddr, p.opsAddr); err != nil {
-			return err
-		}
-		if err := welcome(out, f, cfg, p); err != nil {
-			return err
-		}
-		return selfTraffic(ctx, f, cfg, p, log)
-	})
-	return g.Wait()
-}
-
-// readyLine is what a program that started dev waits for on its stdout.
+// readyLine is what a program that started this one waits for on its stdout.
 const readyLine = "tidemark is ready."
 
 // welcome prints the addresses and what to try first.
-func welcome(out io.Writer, f *devFlags, cfg config.Config, p *process) error {
+func (d *devRun) welcome(cfg config.Config, p *process) error {
 	at := ""
-	if f.dataDir != config.DefaultDataDir {
-		at = " --data-dir " + f.dataDir
+	if d.dir.path != config.DefaultDataDir {
+		at = " --data-dir " + d.dir.path
 	}
-	fmt.Fprintf(out, "\n%s\n\n", readyLine)
-	if p.apiAddr != "" {
-		fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
-	}
-	fmt.Fprintf(out, "  operators  http://%s/readyz?verbose  /metrics\n", p.opsAddr)
-	fmt.Fprintf(out, "  Kafka      %s\n", strings.Join(cfg.Kafka.Brokers, ","))
-	fmt.Fprintf(out, "  all        %s\n", filepath.Join(f.dataDir, config.EndpointsFile))
+	fmt.Fprintf(d.out, "\n%s\n\n", readyLine)
+	p.addresses(d.out)
+	fmt.Fprintf(d.out, "  Kafka      %s\n", strings.Join(cfg.Kafka.Brokers, ","))
+	fmt.Fprintf(d.out, "  all        %s\n", d.dir.file(config.EndpointsFile))
 	if p.apiAddr == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(out, `
+	_, err := fmt.Fprintf(d.out, `
 Try:
 
   TOKEN=$(./tidemark token%[2]s --user u7)

@@ -2,22 +2,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
-	"net/http"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/embedded"
-	"github.com/tidemark/tidemark/internal/kafkaadmin"
 )
 
 // finding is one thing that the doctor looked at.
@@ -32,7 +30,10 @@ func newDoctor() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what keeps tidemark from working; exit 3 when something does",
-		Args:  args(cobra.NoArgs),
+		Long: "Look at the machine (programs, ports), the configuration, the databases (versions, settings, schema,\n" +
+			"contracts, replication slots), Kafka (topics, groups, lag), Redis and what processes say of themselves,\n" +
+			"and say what to do about what is wrong. Warnings do not keep tidemark from working.",
+		Args: noArgs,
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
@@ -40,9 +41,12 @@ func newDoctor() *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		found := examine(cmd.Context(), at)
-		err := out.print(cmd.OutOrStdout(), found, func(w io.Writer) error { return writeFindings(w, found) })
-		for _, f := range found {
+		d := &doctor{at: at}
+		if err := d.examine(cmd.Context()); err != nil {
+			return err
+		}
+		err := out.print(cmd.OutOrStdout(), d.found, func(w io.Writer) error { return writeFindings(w, d.found) })
+		for _, f := range d.found {
 			if f.State == "bad" && err == nil {
 				err = errDifferent
 			}
@@ -63,135 +67,106 @@ func writeFindings(w io.Writer, all []finding) error {
 	return tw.Flush()
 }
 
-func ok(check, format string, a ...any) finding {
-	return finding{Check: check, State: "ok", Found: fmt.Sprintf(format, a...)}
-}
-
-func bad(check string, err error, do string) finding {
-	return finding{Check: check, State: "bad", Found: err.Error(), Do: do}
-}
-
+// doctorTimeout bounds each question.
 const doctorTimeout = 5 * time.Second
 
-// examine looks at the machine and, if there is a configuration, at what it
-// names.
-func examine(ctx context.Context, at *where) []finding {
-	found := []finding{examinePostgresPrograms(ctx)}
-	cfg, err := at.load()
-	if err != nil {
-		return append(found, examinePort("port 8080 (API)", "127.0.0.1:8080"), examinePort("port 8081 (operators)", "127.0.0.1:8081"),
-			finding{Check: "configuration", State: "warning", Found: err.Error(), Do: "start `tidemark dev`, or name a file with --config"})
-	}
-	found = append(found, ok("configuration", "instance %s, %d shards, %d count partitions", cfg.Instance, cfg.Shards, cfg.CountPartitions))
-	found = append(found, examineDatabases(ctx, cfg)...)
-	found = append(found, examineKafka(ctx, cfg)...)
-	return append(found, examineRedis(ctx, cfg), examineAPI(ctx, apiURL(at, cfg, "")))
+// doctor gathers findings.
+type doctor struct {
+	at    *where
+	cfg   config.Config
+	found []finding
 }
 
-func examinePostgresPrograms(ctx context.Context) finding {
+func (d *doctor) ok(check, format string, a ...any) {
+	d.found = append(d.found, finding{Check: check, State: "ok", Found: fmt.Sprintf(format, a...)})
+}
+
+func (d *doctor) warn(check, found, do string) {
+	d.found = append(d.found, finding{Check: check, State: "warning", Found: found, Do: do})
+}
+
+func (d *doctor) bad(check, found, do string) {
+	d.found = append(d.found, finding{Check: check, State: "bad", Found: found, Do: do})
+}
+
+// examine looks at the machine and, if there is a configuration, at what it
+// names. Its error is a wrong call.
+func (d *doctor) examine(ctx context.Context) error {
+	d.programs(ctx)
+	d.leftovers()
+	cfg, err := d.at.load()
+	switch {
+	case errors.As(err, new(usageError)):
+		return err
+	case errors.Is(err, fs.ErrNotExist) && !d.at.given():
+		d.ports("127.0.0.1:8080", "127.0.0.1:8081")
+		d.warn("configuration", "there is none yet", "start `tidemark dev`, which writes one, or name one with --config FILE or --data-dir DIR")
+		return nil
+	case err != nil:
+		d.bad("configuration", err.Error(), "correct the file, or name another with --config FILE or --data-dir DIR")
+		return nil
+	}
+	d.cfg = cfg
+	d.ok("configuration", "instance %s, %d shards, %d count partitions", cfg.Instance, cfg.Shards, cfg.CountPartitions)
+	d.dev()
+	d.databases(ctx)
+	d.kafka(ctx)
+	d.redis(ctx)
+	d.processes(ctx)
+	return nil
+}
+
+func (d *doctor) programs(ctx context.Context) {
+	const check = "PostgreSQL programs"
 	installed := embedded.InstalledPostgres(ctx)
 	if len(installed) == 0 {
-		return finding{Check: "PostgreSQL programs", State: "warning", Found: "none on this machine",
-			Do: "`tidemark dev` will download some; or install your distribution's postgresql"}
+		d.warn(check, "none on this machine", "`tidemark dev` will download some; or install your distribution's postgresql")
+		return
 	}
-	return ok("PostgreSQL programs", "PostgreSQL %d in %s", installed[0].Major, installed[0].Dir)
+	d.ok(check, "PostgreSQL %d in %s", installed[0].Major, installed[0].Dir)
 }
 
-func examinePort(check, address string) finding {
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		return finding{Check: check, State: "warning", Found: "in use", Do: "choose another with --listen or --ops-listen"}
+func (d *doctor) leftovers() {
+	for _, l := range embedded.Leftovers() {
+		d.warn("leftover", fmt.Sprintf("%s has PostgreSQL's files of data directory %s, which is gone", l.Place, l.Owner),
+			"if that directory does not come back: rm -r "+l.Place)
 	}
-	_ = l.Close()
-	return ok(check, "free")
 }
 
-func examineDatabases(ctx context.Context, cfg config.Config) []finding {
-	found := []finding{examineDatabase(ctx, "control database", cfg.Control, false)}
-	for shard, url := range cfg.Postgres {
-		found = append(found, examineDatabase(ctx, fmt.Sprintf("relation shard %d", shard), url, true))
+// ports looks whether a first `tidemark dev` can listen.
+func (d *doctor) ports(api, operators string) {
+	for _, p := range []struct{ what, address, flag string }{{"API", api, "--listen"}, {"operators", operators, "--ops-listen"}} {
+		check := fmt.Sprintf("address %s (%s)", p.address, p.what)
+		l, err := net.Listen("tcp", p.address)
+		if err != nil {
+			d.warn(check, "in use", fmt.Sprintf("start `tidemark dev` with another %s, or stop what uses it", p.flag))
+			continue
+		}
+		_ = l.Close()
+		d.ok(check, "free")
 	}
-	return found
 }
 
-func examineDatabase(ctx context.Context, check, url string, feeds bool) finding {
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, url)
-	if err != nil {
-		return bad(check, fmt.Errorf("connecting to %s: no answer", config.Redact(url)), "check that PostgreSQL runs and that the URL's user may connect")
+// dev tells whether the data directory's `tidemark dev` runs.
+func (d *doctor) dev() {
+	dir := d.at.dataDir()
+	if dir == "" {
+		return
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var version, level string
-	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version'), current_setting('wal_level')").Scan(&version, &level); err != nil {
-		return bad(check, err, "")
+	lock := filepath.Join(dir, devLock)
+	if isLocked(lock) {
+		d.ok("tidemark dev", "runs on %s (process %d)", dir, readPID(lock))
+		return
 	}
-	if feeds && level != "logical" {
-		return bad(check, fmt.Errorf("PostgreSQL %s has wal_level %s", version, level), "set wal_level = logical and restart PostgreSQL: the change feed needs it")
+	d.bad("tidemark dev", "does not run on "+dir, d.startDev())
+	if !strings.HasSuffix(d.cfg.API.Listen, ":0") {
+		d.ports(d.cfg.API.Listen, "127.0.0.1:8081")
 	}
-	return ok(check, "PostgreSQL %s, wal_level %s", version, level)
 }
 
-func examineKafka(ctx context.Context, cfg config.Config) []finding {
-	ctx, cancel := context.WithTimeout(ctx, 2*doctorTimeout)
-	defer cancel()
-	client, err := kafkaClient(cfg)
-	if err != nil {
-		return []finding{bad("Kafka", err, "correct the kafka section of the configuration")}
+func (d *doctor) startDev() string {
+	if dir := d.at.dataDir(); dir != "" && dir != config.DefaultDataDir {
+		return "start `tidemark dev --data-dir " + dir + "`"
 	}
-	defer client.Close()
-	brokers, err := kadm.NewClient(client).ListBrokers(ctx)
-	if err != nil {
-		return []finding{bad("Kafka", fmt.Errorf("asking %s: %w", strings.Join(cfg.Kafka.Brokers, ","), err), "check that a broker runs there")}
-	}
-	found := []finding{ok("Kafka", "%d brokers", len(brokers))}
-	topo, err := cfg.Topology()
-	if err != nil {
-		return append(found, bad("topics", err, ""))
-	}
-	diffs, err := kafkaadmin.Check(ctx, client, topo)
-	if err != nil {
-		return append(found, bad("topics", err, ""))
-	}
-	for _, d := range diffs {
-		found = append(found, bad("topics", fmt.Errorf("%s", d), "missing: `tidemark topology create`; differing: alter the topic or the configuration"))
-	}
-	if len(diffs) == 0 {
-		found = append(found, ok("topics", "all %d as the topology says", len(topo.Streams)))
-	}
-	return found
-}
-
-func examineRedis(ctx context.Context, cfg config.Config) finding {
-	if cfg.Redis == "" {
-		return finding{Check: "Redis", State: "warning", Found: "not configured", Do: "set redis to have the cache"}
-	}
-	opts, err := redis.ParseURL(cfg.Redis)
-	if err != nil {
-		return bad("Redis", fmt.Errorf("the URL %s is malformed", config.Redact(cfg.Redis)), "correct redis in the configuration")
-	}
-	opts.MaxRetries = -1
-	client := redis.NewClient(opts)
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return bad("Redis", err, "counts stay right without it; check that it runs")
-	}
-	return ok("Redis", "answers")
-}
-
-func examineAPI(ctx context.Context, url string) finding {
-	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/openapi.json", nil)
-	if err != nil {
-		return bad("API", err, "")
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return finding{Check: "API", State: "warning", Found: "no answer at " + url, Do: "start `tidemark dev`, or `tidemark run commands queries`"}
-	}
-	_ = res.Body.Close()
-	return ok("API", "answers at %s", url)
+	return "start `tidemark dev`"
 }

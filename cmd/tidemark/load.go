@@ -5,14 +5,14 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
 )
@@ -27,78 +27,133 @@ func minter(cfg config.Config) (func(user string) (string, error), error) {
 		return nil, err
 	}
 	if len(auth.HS256Key) == 0 {
-		return nil, fmt.Errorf("minting tokens: the configuration has a JWKS URL and no HS256 key; load needs auth.hs256_key_file")
+		return nil, errNoKey
 	}
 	return func(user string) (string, error) { return auth.Mint(user, "", time.Hour) }, nil
 }
 
+// loadFlags are what `tidemark load` may be told.
+type loadFlags struct {
+	load.Config
+	url    string
+	replay load.Replay
+}
+
 func newLoad() *cobra.Command {
-	c := load.Default()
-	var replay load.Replay
-	var url string
+	f := &loadFlags{Config: load.Default()}
 	cmd := &cobra.Command{
 		Use:   "load",
 		Short: "Send realistic commands over HTTP, or replay a recorded log",
 		Long: "Send commands at a fixed rate, whatever the server does (open loop), with the skew and mix of a\n" +
-			"short-video platform, or replay a log with columns time, user, kind, target, state.\n" +
-			"The report states mix, skew, sizes, machine and what limited the run.",
-		Args: args(cobra.NoArgs),
+			"short-video platform, or replay a log with columns time, user, kind, target, state (.csv with a\n" +
+			"header, or .jsonl). The report states mix, skew, sizes, machine and what limited the run.\n\n" +
+			"Exit 1 when commands failed: refused, given up, or abandoned at the end.",
+		Example: "  tidemark load --rate 2000 --commands 50000\n" +
+			"  tidemark load --replay monday.csv --speed 10",
+		Args: noArgs,
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
-	f := cmd.Flags()
-	f.StringVar(&url, "url", "", "API (default: that of the data directory or configuration)")
-	f.Float64Var(&c.Rate, "rate", c.Rate, "commands per second; 0: flat out")
-	f.Int64Var(&c.Commands, "commands", 10_000, "commands to send; 0: until interrupted")
-	f.Float64Var(&c.ReadRate, "read-rate", 0, "batch queries per second beside the commands")
-	f.DurationVar(&c.WarmUp, "warm-up", 0, "time from the start that is not measured")
-	f.IntVar(&c.Workers, "workers", c.Workers, "requests in flight at most")
-	f.Uint64Var(&c.Seed, "seed", c.Seed, "makes the same commands again")
-	f.IntVar(&c.Users, "users", c.Users, "users to draw from")
-	f.IntVar(&c.Targets, "targets", c.Targets, "targets to draw from")
-	f.Float64Var(&c.Mix.On, "on", c.Mix.On, "share of plain commands that switch on")
-	f.Float64Var(&c.Mix.Resend, "resend", c.Mix.Resend, "share that resends an operation")
-	f.Float64Var(&c.Mix.StaleBase, "stale-base", c.Mix.StaleBase, "share with a stale base version")
-	f.Float64Var(&c.Mix.Switch, "switch", c.Mix.Switch, "share that switches kind or state")
-	f.Float64Var(&c.Mix.Like, "likes", c.Mix.Like, "share of likes")
-	f.Float64Var(&c.Mix.Favorite, "favorites", c.Mix.Favorite, "share of favorites")
-	f.Float64Var(&c.Mix.Follow, "follows", c.Mix.Follow, "share of follows")
-	f.Float64Var(&c.Mix.Hot, "hot", c.Mix.Hot, "share that goes to one target")
-	f.StringVar(&c.TargetSkew.Shape, "skew", c.TargetSkew.Shape, "skew of written targets: linkbench, zipf, uniform")
-	f.StringVar(&replay.Path, "replay", "", "recorded log to send instead (.csv or .jsonl)")
-	f.Float64Var(&replay.Speed, "speed", 1, "replay: times real time; 0: flat out")
+	f.add(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
+		}
+		if f.replay.Path != "" {
+			f.Replay = &f.replay
+			if f.replay.BadLines == 0 {
+				f.replay.BadLines = -1 // none
+			}
+			if !cmd.Flags().Changed("commands") {
+				f.Commands = 0
+			}
 		}
 		cfg, err := at.load()
 		if err != nil {
 			return err
 		}
-		if c.Token, err = minter(cfg); err != nil {
-			return err
-		}
-		c.BaseURL = apiURL(at, cfg, url)
-		if replay.Path != "" {
-			c.Replay = &replay
-			if !cmd.Flags().Changed("commands") {
-				c.Commands = 0
+		report, err := f.run(cmd.Context(), cfg, apiURL(at, cfg, f.url), newScreen(cmd.ErrOrStderr()))
+		if report.Scheduled > 0 || err == nil {
+			if printErr := out.print(cmd.OutOrStdout(), report, report.WriteTable); err == nil {
+				err = printErr
 			}
 		}
-		c.Commit = readVersion().Commit
-		c.RunID = newRunID()
-		c.Progress = func(p load.Progress) { fmt.Fprintln(cmd.ErrOrStderr(), p) }
-		l, err := load.New(c)
-		if err != nil {
-			return usageError{err}
-		}
-		report, err := l.Run(cmd.Context())
-		if printErr := out.print(cmd.OutOrStdout(), report, func(w io.Writer) error { return report.WriteTable(w) }); err == nil {
-			err = printErr
+		if n := report.Errors(); n > 0 && err == nil {
+			err = fmt.Errorf("%d of %d commands failed: the report says how", n, report.Decided)
 		}
 		return err
 	}
 	return cmd
+}
+
+func (f *loadFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.url, "url", "", "API `URL` (default: that of the data directory or configuration)")
+	flags.Float64Var(&f.Rate, "rate", f.Rate, "commands per second, `RATE`; 0: flat out")
+	flags.Int64Var(&f.Commands, "commands", 10_000, "`NUMBER` of commands to send; 0: until interrupted, or the file's end")
+	flags.Float64Var(&f.ReadRate, "read-rate", 0, "batch queries per second beside the commands, `RATE`")
+	flags.DurationVar(&f.WarmUp, "warm-up", 0, "`TIME` from the start that is not measured")
+	flags.IntVar(&f.Workers, "workers", f.Workers, "`NUMBER` of requests in flight at most")
+	flags.Uint64Var(&f.Seed, "seed", f.Seed, "`SEED` that makes the same commands again")
+	flags.IntVar(&f.Users, "users", f.Users, "`NUMBER` of users to draw from")
+	flags.IntVar(&f.Targets, "targets", f.Targets, "`NUMBER` of targets to draw from")
+	flags.Float64Var(&f.Mix.On, "on", f.Mix.On, "`SHARE` of plain commands that switch on")
+	flags.Float64Var(&f.Mix.Resend, "resend", f.Mix.Resend, "`SHARE` that resends an operation")
+	flags.Float64Var(&f.Mix.StaleBase, "stale-base", f.Mix.StaleBase, "`SHARE` with a stale base version")
+	flags.Float64Var(&f.Mix.Switch, "switch", f.Mix.Switch, "`SHARE` that switches kind or state")
+	flags.Float64Var(&f.Mix.Like, "likes", f.Mix.Like, "`WEIGHT` of likes")
+	flags.Float64Var(&f.Mix.Favorite, "favorites", f.Mix.Favorite, "`WEIGHT` of favorites")
+	flags.Float64Var(&f.Mix.Follow, "follows", f.Mix.Follow, "`WEIGHT` of follows")
+	flags.Float64Var(&f.Mix.Hot, "hot", f.Mix.Hot, "`SHARE` that goes to one target")
+	flags.StringVar(&f.TargetSkew.Shape, "skew", f.TargetSkew.Shape, "`SKEW` of written targets: linkbench, zipf, uniform")
+	flags.StringVar(&f.replay.Path, "replay", "", "recorded log `FILE` to send instead (.csv or .jsonl)")
+	flags.Float64Var(&f.replay.Speed, "speed", 1, "replay: `TIMES` real time; 0: flat out")
+	flags.IntVar(&f.replay.BadLines, "bad-lines", 100, "replay: `NUMBER` of lines that may be unusable")
+}
+
+// run sends the load. The report is empty when nothing could be sent.
+func (f *loadFlags) run(ctx context.Context, cfg config.Config, api string, scr *screen) (load.Report, error) {
+	c := f.Config
+	var err error
+	if c.Token, err = minter(cfg); err != nil {
+		return load.Report{}, err
+	}
+	c.BaseURL, c.Commit, c.RunID = api, readVersion().Commit, newRunID()
+	m := scr.loadMeter("load", &c)
+	defer m.end()
+	l, err := load.New(c)
+	if err != nil {
+		return load.Report{}, usageError{err}
+	}
+	if err := knock(ctx, api); err != nil {
+		return load.Report{}, err
+	}
+	return l.Run(ctx)
+}
+
+// loadMeter begins a meter of a load and lets its progress drive it.
+func (s *screen) loadMeter(what string, c *load.Config) *meter {
+	m := s.meter(what, c.Commands)
+	c.Progress = func(p load.Progress) { m.set(p.Decided, p.String()) }
+	return m
+}
+
+// knock asks the API whether it is there.
+func knock(ctx context.Context, api string) error {
+	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/openapi.json", nil)
+	if err != nil {
+		return usagef("--url %q is not a URL: %w", api, err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the API: %w", err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("asking the API: GET %s/openapi.json answers %s: is this tidemark's API?", api, res.Status)
+	}
+	return nil
 }
 
 func newRunID() string {
@@ -113,11 +168,7 @@ func apiURL(at *where, cfg config.Config, given string) string {
 	if given != "" {
 		return given
 	}
-	if at.file == "" {
-		dir := at.dataDir
-		if dir == "" {
-			dir = config.DefaultDataDir
-		}
+	if dir := at.dataDir(); dir != "" {
 		if e, err := config.ReadEndpoints(dir); err == nil && e.API != "" {
 			return e.API
 		}
@@ -126,20 +177,19 @@ func apiURL(at *where, cfg config.Config, given string) string {
 }
 
 // selfTraffic sends realistic commands to this process until ctx ends.
-func selfTraffic(ctx context.Context, f *devFlags, cfg config.Config, p *process, log *slog.Logger) error {
-	if f.traffic <= 0 || p.apiAddr == "" {
+func selfTraffic(ctx context.Context, rate float64, cfg config.Config, p *process, log *slog.Logger) error {
+	if rate <= 0 || p.apiAddr == "" {
 		return nil
 	}
-	auth, err := authConfig(cfg)
+	mint, err := minter(cfg)
 	if err != nil {
 		return err
 	}
 	c := load.Default()
 	c.BaseURL = "http://" + p.apiAddr
-	c.Rate, c.Commands, c.ReadRate = f.traffic, 0, f.traffic/4
+	c.Rate, c.Commands, c.ReadRate = rate, 0, rate/4
 	c.Users, c.Targets = 100_000, 1_000_000
-	c.Token = func(user string) (string, error) { return api.AuthConfig.Mint(auth, user, "", time.Hour) }
-	c.RunID = newRunID()
+	c.Token, c.RunID = mint, newRunID()
 	c.Progress = func(p load.Progress) { log.Info("traffic", "progress", p.String()) }
 	l, err := load.New(c)
 	if err != nil {

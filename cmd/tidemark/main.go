@@ -2,8 +2,7 @@
 // count. One binary; `tidemark dev` runs everything on this machine, `tidemark
 // run ROLE...` a part of it.
 //
-//	commands ──▶ PostgreSQL shard (fact + outbox, one transaction)
-//	                  │ 1 seals (sealer)
+//	commands ──▶ PostgreSQL shard (fact + outbox, one transaction; seals)
 //	                  ▼
 //	cdc ─────▶ topic cdc
 //	                  ▼
@@ -21,18 +20,18 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
-func main() {
+func main() { os.Exit(tidemark()) }
+
+func tidemark() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	err := newRoot().ExecuteContext(ctx)
-	if err != nil && !isQuiet(err) {
-		fmt.Fprintln(os.Stderr, "tidemark:", err)
-	}
-	os.Exit(exitCode(err))
+	cmd, err := newRoot().ExecuteContextC(ctx)
+	explain(os.Stderr, cmd, err)
+	return exitCode(err)
 }

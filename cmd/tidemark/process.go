@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"time"
@@ -22,16 +23,17 @@ import (
 // process is one tidemark process: configuration, what operators ask it, and
 // its actors.
 type process struct {
-	cfg      config.Config
-	topo     *topology.Topology
-	log      *slog.Logger
-	health   *ops.Health
-	metrics  *prometheus.Registry
-	shards   topology.ShardMap // of the control database
-	manifest topology.Manifest // active
-	opsAddr  string            // set once listening
-	apiAddr  string            // set once listening; "" without an API
-	ready    chan struct{}     // closed when every component was ready once
+	cfg       config.Config
+	topo      *topology.Topology
+	log       *slog.Logger
+	health    *ops.Health
+	metrics   *prometheus.Registry
+	shards    topology.ShardMap // of the control database
+	manifest  topology.Manifest // active
+	opsAddr   string            // set before listening is closed
+	apiAddr   string            // set before ready is closed; "" without an API
+	listening chan struct{}     // closed when operators are served
+	ready     chan struct{}     // closed when every component was ready once
 }
 
 func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
@@ -39,7 +41,10 @@ func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{cfg: cfg, topo: topo, log: log.With("instance", cfg.Instance), health: ops.NewHealth(), metrics: prometheus.NewRegistry(), ready: make(chan struct{})}
+	p := &process{
+		cfg: cfg, topo: topo, log: log.With("instance", cfg.Instance), health: ops.NewHealth(), metrics: prometheus.NewRegistry(),
+		listening: make(chan struct{}), ready: make(chan struct{}),
+	}
 	p.metrics.MustRegister(p.health, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return p, nil
 }
@@ -52,19 +57,27 @@ type actor struct {
 	ready func() error
 }
 
-// run serves operators at once, waits for the control database, then runs the
-// roles until ctx ends or one fails for good. Everything stops together.
-func (p *process) run(ctx context.Context, roles []string) error {
+// run serves operators at once, prepares what the roles need, waiting for what
+// is away, then runs the roles until ctx ends or one fails for good.
+// Everything stops together. prepare may be nil.
+func (p *process) run(ctx context.Context, roles []string, prepare func(context.Context) error) error {
 	listener, err := net.Listen("tcp", p.cfg.Ops.Listen)
 	if err != nil {
-		return fmt.Errorf("listening for operators: %w (set ops.listen, or --ops-listen)", err)
+		return fmt.Errorf("listening for operators: %w: choose another address with --ops-listen, or ops.listen in the configuration", err)
 	}
 	p.opsAddr = listener.Addr().String()
+	close(p.listening)
 	p.log.Info("serving operators", "livez", "http://"+p.opsAddr+"/livez", "readyz", "http://"+p.opsAddr+"/readyz?verbose", "metrics", "http://"+p.opsAddr+"/metrics")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ops.Serve(ctx, listener, p.health.Handler(p.metrics)) })
 	g.Go(func() error {
-		if err := p.awaitControl(ctx); err != nil || ctx.Err() != nil {
+		if prepare != nil {
+			if err := p.await(ctx, "schema and topics", isAway, prepare); err != nil {
+				return err
+			}
+		}
+		always := func(error) bool { return true } // a person may be at work on it
+		if err := p.await(ctx, "control", always, p.readControl); err != nil {
 			return err
 		}
 		actors, closeAll, err := p.build(ctx, roles)
@@ -79,6 +92,14 @@ func (p *process) run(ctx context.Context, roles []string) error {
 		return nil
 	}
 	return err
+}
+
+// addresses prints where the process listens.
+func (p *process) addresses(w io.Writer) {
+	if p.apiAddr != "" {
+		fmt.Fprintf(w, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
+	}
+	fmt.Fprintf(w, "  operators  http://%s/readyz?verbose  /metrics\n", p.opsAddr)
 }
 
 func (p *process) runActors(ctx context.Context, actors []actor) error {
@@ -107,18 +128,14 @@ func (p *process) watch(ctx context.Context, actors []actor) {
 	defer tick.Stop()
 	was := map[string]bool{}
 	once := false
-	for {
+	for ctx.Err() == nil {
 		all := true
 		for _, a := range actors {
 			err := a.ready()
 			p.health.Set(a.name, err, "")
-			if ok := err == nil; ok != was[a.name] {
-				was[a.name] = ok
-				if ok {
-					p.log.Info("ready", "component", a.name)
-				} else {
-					p.log.Warn("not ready", "component", a.name, "reason", err)
-				}
+			if now := err == nil; now != was[a.name] && ctx.Err() == nil {
+				was[a.name] = now
+				p.logReady(a.name, err)
 			}
 			all = all && err == nil
 		}
@@ -128,29 +145,52 @@ func (p *process) watch(ctx context.Context, actors []actor) {
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}
 }
 
-// awaitControl reads the shard map and the active manifest, waiting for the
-// control database for as long as it takes.
-func (p *process) awaitControl(ctx context.Context) error {
+func (p *process) logReady(component string, err error) {
+	if err == nil {
+		p.log.Info("ready", "component", component)
+	} else {
+		p.log.Warn("not ready", "component", component, "reason", err)
+	}
+}
+
+// sayAgain is how often a lasting wait is worth another line.
+const sayAgain = time.Minute
+
+// await does something until it succeeds, for as long as passing says of its
+// errors that they may pass, with backoff. Readiness shows the reason under
+// the component's name. After ctx's end it returns ctx's error.
+func (p *process) await(ctx context.Context, component string, passing func(error) bool, do func(context.Context) error) error {
 	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 200*time.Millisecond, 5*time.Second
+	pause.InitialInterval, pause.MaxInterval = 200*time.Millisecond, 3*time.Second
+	var said time.Time
 	for {
-		err := p.readControl(ctx)
-		p.health.Set("control", err, "")
-		if err == nil || ctx.Err() != nil {
+		err := do(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.health.Set(component, err, "")
+		if err == nil {
+			if !said.IsZero() {
+				p.log.Info("goes on", "component", component)
+			}
 			return nil
 		}
-		wait := pause.NextBackOff()
-		p.log.Warn("waiting for the control database", "reason", err, "pause", wait)
+		if !passing(err) {
+			return err
+		}
+		if time.Since(said) > sayAgain {
+			said = time.Now()
+			p.log.Warn("waiting", "component", component, "reason", err)
+		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
+			return ctx.Err()
+		case <-time.After(pause.NextBackOff()):
 		}
 	}
 }

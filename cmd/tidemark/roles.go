@@ -24,13 +24,18 @@ import (
 var roleNames = []string{"commands", "cdc", "intake", "projection", "display", "queries"}
 
 func checkRoles(roles []string) error {
-	for _, r := range roles {
-		if !slices.Contains(roleNames, r) {
+	for i, r := range roles {
+		if !contains(roleNames, r) {
 			return usagef("role %q is not one of %s", r, strings.Join(roleNames, ", "))
+		}
+		if contains(roles[:i], r) {
+			return usagef("role %s is named twice", r)
 		}
 	}
 	return nil
 }
+
+func contains(roles []string, role string) bool { return slices.Contains(roles, role) }
 
 // builder gathers the actors of a process's roles.
 type builder struct {
@@ -53,7 +58,7 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 		return nil, closeAll, err
 	}
 	b.client = gokakit.Client{Brokers: p.cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-" + p.cfg.Instance}
-	has := func(role string) bool { return slices.Contains(roles, role) }
+	has := func(role string) bool { return contains(roles, role) }
 	steps := []struct {
 		wanted bool
 		build  func(context.Context) error
@@ -81,6 +86,18 @@ func (b *builder) add(name string, run func(context.Context) error, ready func()
 }
 
 func always() error { return nil }
+
+// staying makes an actor that failed for good, until a person has decided,
+// stay as one that is not ready: the rest of the process goes on.
+func (b *builder) staying(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			b.log.Error("stopped until a person has decided; then start the process again", "error", err)
+			<-ctx.Done()
+		}
+		return nil
+	}
+}
 
 // stateDir is where a role of this instance keeps its stores.
 func (b *builder) stateDir(role string) string {
@@ -117,7 +134,7 @@ func (b *builder) cdc(context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.add(fmt.Sprintf("cdc.%d", shard), e.Run, e.Ready)
+		b.add(fmt.Sprintf("cdc.%d", shard), b.staying(e.Run), e.Ready)
 	}
 	return nil
 }
@@ -198,7 +215,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	}
 	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)
 	if err := server.Listen(); err != nil {
-		return fmt.Errorf("%w (set api.listen, or --listen)", err)
+		return fmt.Errorf("%w: choose another address with --listen, or api.listen in the configuration", err)
 	}
 	b.apiAddr = server.Addr()
 	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)

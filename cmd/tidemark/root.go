@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,56 +12,19 @@ import (
 	"github.com/tidemark/tidemark/internal/config"
 )
 
-// Exit codes.
-const (
-	exitOK        = 0
-	exitError     = 1
-	exitUsage     = 2
-	exitDifferent = 3 // checked, and found different
-)
-
-// usageError is a wrong call; different is a check that found a difference
-// and has already said so on stdout.
-type usageError struct{ error }
-
-var errDifferent = errors.New("differences were found")
-
-func isQuiet(err error) bool { return errors.Is(err, errDifferent) }
-
-func exitCode(err error) int {
-	var usage usageError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.Is(err, errDifferent):
-		return exitDifferent
-	case errors.As(err, &usage), strings.HasPrefix(err.Error(), "unknown command"):
-		return exitUsage
-	}
-	return exitError
-}
-
-func usagef(format string, a ...any) error { return usageError{fmt.Errorf(format, a...)} }
-
-// args makes a wrong number of arguments a usage error.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, given []string) error {
-		if err := check(cmd, given); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
-
 func newRoot() *cobra.Command {
-	root := &cobra.Command{
+	root := group(&cobra.Command{
 		Use:           "tidemark",
 		Short:         "Counts likes, favorites and follows, and can prove each count",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          args(cobra.NoArgs),
-	}
+		Example: "  tidemark dev                 run everything on this machine\n" +
+			"  tidemark verify              compare every count with the facts\n" +
+			"  tidemark doctor              when something does not work",
+	})
+	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetHelpCommand(newHelp())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Running:"}, &cobra.Group{ID: "see", Title: "Looking and checking:"})
 	add := func(group string, commands ...*cobra.Command) {
 		for _, c := range commands {
@@ -75,6 +37,63 @@ func newRoot() *cobra.Command {
 	return root
 }
 
+// group makes cmd one that only has commands below it: alone it prints its
+// help, and anything else is a usage error.
+func group(cmd *cobra.Command) *cobra.Command {
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		if len(given) == 0 {
+			return cmd.Help()
+		}
+		return unknownCommand(cmd, given[0])
+	}
+	return cmd
+}
+
+func unknownCommand(below *cobra.Command, name string) error {
+	similar := ""
+	if s := below.SuggestionsFor(name); len(s) > 0 {
+		similar = fmt.Sprintf(": did you mean %s?", strings.Join(s, " or "))
+	}
+	return usagef("%s has no command %q%s", below.CommandPath(), name, similar)
+}
+
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Explain a command",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, given []string) error {
+			about, rest, err := cmd.Root().Find(given)
+			if err != nil {
+				return usageError{err}
+			}
+			if len(rest) > 0 {
+				return unknownCommand(about, rest[0])
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// exactly makes another number of arguments a usage error that names what is
+// wanted, such as "a STREAM".
+func exactly(n int, wanted string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, given []string) error {
+		switch {
+		case len(given) < n:
+			return usagef("%s needs %s", cmd.CommandPath(), wanted)
+		case len(given) > n:
+			return usagef("%s does not take %q", cmd.CommandPath(), given[n])
+		}
+		return nil
+	}
+}
+
+var noArgs = exactly(0, "")
+
 // output is the --output flag.
 type output struct {
 	form  string
@@ -84,7 +103,7 @@ type output struct {
 // outputFlag adds --output with these forms; the first is the default.
 func outputFlag(cmd *cobra.Command, forms ...string) *output {
 	o := &output{forms: forms}
-	cmd.Flags().StringVar(&o.form, "output", forms[0], "output form: "+strings.Join(forms, ", "))
+	cmd.Flags().StringVar(&o.form, "output", forms[0], "output `FORM`: "+strings.Join(forms, ", "))
 	return o
 }
 
@@ -103,23 +122,41 @@ func (o *output) print(w io.Writer, v any, table func(io.Writer) error) error {
 		return table(w)
 	}
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
 // where is the --config and --data-dir flags of commands that need a running
 // system.
-type where struct{ file, dataDir string }
+type where struct{ file, dir string }
 
 func whereFlags(cmd *cobra.Command) *where {
 	w := new(where)
-	cmd.Flags().StringVar(&w.file, "config", "", "configuration file")
-	cmd.Flags().StringVar(&w.dataDir, "data-dir", "", "data directory of `tidemark dev` (default .tidemark)")
+	cmd.Flags().StringVar(&w.file, "config", "", "configuration `FILE`")
+	cmd.Flags().StringVar(&w.dir, "data-dir", "", "data directory `DIR` of tidemark dev, instead of --config (default "+config.DefaultDataDir+")")
 	return w
 }
 
+// given tells whether a flag says where to look.
+func (w *where) given() bool { return w.file != "" || w.dir != "" }
+
+// dataDir is the data directory to look in; "" when a file was named instead.
+func (w *where) dataDir() string {
+	switch {
+	case w.file != "":
+		return ""
+	case w.dir == "":
+		return config.DefaultDataDir
+	}
+	return w.dir
+}
+
 func (w *where) load() (config.Config, error) {
-	path, err := config.Resolve(w.file, w.dataDir)
+	if w.file != "" && w.dir != "" {
+		return config.Config{}, usagef("--config and --data-dir are both given: give one")
+	}
+	path, err := config.Resolve(w.file, w.dir)
 	if err != nil {
 		return config.Config{}, err
 	}

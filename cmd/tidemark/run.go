@@ -1,32 +1,44 @@
 package main
 
 import (
-	"os"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/internal/config"
 )
 
 func newRun() *cobra.Command {
-	var instance, listen, opsListen string
+	var instance, listen, opsListen, logLevel string
 	cmd := &cobra.Command{
 		Use:   "run ROLE...",
 		Short: "Run roles in a process of their own",
 		Long: "Run roles in a process of their own, against the infrastructure that the configuration names.\n" +
-			"Roles: commands, cdc, intake, projection, display, queries.\n\n" +
+			"Roles: " + strings.Join(roleNames, ", ") + ".\n\n" +
 			"The instance names the process's state folder and its static group membership: it is unique\n" +
-			"among running processes and the same after a restart.",
-		Args: args(cobra.MinimumNArgs(1)),
+			"among running processes and the same after a restart. What is away when the process starts, or\n" +
+			"goes away later, is waited for; /readyz?verbose says what.",
+		Example: "  tidemark run projection display --instance counts-1\n" +
+			"  tidemark run commands queries --config /etc/tidemark.yaml --listen :8080",
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) == 0 {
+				return usagef("%s needs one or more roles of %s", cmd.CommandPath(), strings.Join(roleNames, ", "))
+			}
+			return checkRoles(given)
+		},
 	}
 	at := whereFlags(cmd)
-	cmd.Flags().StringVar(&instance, "instance", "", "instance name (default: the configuration's)")
-	cmd.Flags().StringVar(&listen, "listen", "", "API address (default: the configuration's)")
-	cmd.Flags().StringVar(&opsListen, "ops-listen", "", "address for operators (default: the configuration's)")
+	cmd.Flags().StringVar(&instance, "instance", "", "instance `NAME` (default: the configuration's)")
+	cmd.Flags().StringVar(&listen, "listen", "", "API `ADDRESS` (default: the configuration's)")
+	cmd.Flags().StringVar(&opsListen, "ops-listen", "", "`ADDRESS` for operators (default: the configuration's)")
+	cmd.Flags().StringVar(&logLevel, "log-level", "", "`LEVEL`: debug, info, warn or error (default: the configuration's)")
 	cmd.RunE = func(cmd *cobra.Command, roles []string) error {
-		if err := checkRoles(roles); err != nil {
-			return err
-		}
 		cfg, err := at.load()
 		if err != nil {
 			return err
@@ -34,19 +46,84 @@ func newRun() *cobra.Command {
 		override(&cfg.Instance, instance)
 		override(&cfg.API.Listen, listen)
 		override(&cfg.Ops.Listen, opsListen)
+		override(&cfg.Log.Level, logLevel)
 		if err := cfg.Validate(); err != nil {
-			return err
+			return usageError{err} // the file alone was valid
 		}
 		if err := cfg.Require(needs(roles)...); err != nil {
 			return err
 		}
-		p, err := newProcess(cfg, cfg.Log.New(os.Stderr))
-		if err != nil {
-			return err
-		}
-		return p.run(cmd.Context(), roles)
+		return runRoles(cmd.Context(), cfg, roles, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
+}
+
+// runRoles runs roles until ctx ends. It says on out where it listens, at
+// once, since what it waits for is asked there, and when it is ready.
+func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs io.Writer) error {
+	release, err := lockRoles(cfg, roles)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p, err := newProcess(cfg, cfg.Log.New(errs))
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		err := p.run(ctx, roles, nil)
+		if err == nil && ctx.Err() == nil {
+			err = errors.New("the roles stopped by themselves")
+		}
+		return err
+	})
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.listening:
+		}
+		fmt.Fprintf(out, "instance %s: %s\n", cfg.Instance, strings.Join(roles, ", "))
+		p.addresses(out)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.ready:
+		}
+		_, err := fmt.Fprintln(out, readyLine)
+		if p.apiAddr != "" {
+			_, err = fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
+		}
+		return err
+	})
+	return g.Wait()
+}
+
+// lockRoles keeps a second process of this machine from running a role under
+// the same instance name: the two would throw each other out of their group.
+func lockRoles(cfg config.Config, roles []string) (release func(), err error) {
+	var releases []func()
+	release = func() {
+		for _, r := range releases {
+			r()
+		}
+	}
+	for _, role := range roles {
+		if role == "commands" || role == "cdc" {
+			continue // they have neither state nor membership
+		}
+		r, err := lockFile(filepath.Join(cfg.StateDir, cfg.Instance, role+".lock"))
+		if held := (heldError{}); errors.As(err, &held) {
+			err = fmt.Errorf("role %s already runs as instance %q (%s): stop that one, or give this one a name of its own with --instance", role, cfg.Instance, held.holder())
+		}
+		if err != nil {
+			release()
+			return nil, err
+		}
+		releases = append(releases, r)
+	}
+	return release, nil
 }
 
 func override(field *string, value string) {

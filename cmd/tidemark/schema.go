@@ -70,13 +70,13 @@ func firstSlot(ctx context.Context, url, slot string) error {
 }
 
 func newSchema() *cobra.Command {
-	cmd := &cobra.Command{Use: "schema", Short: "Migrate the databases, or show what is applied", Args: args(cobra.NoArgs)}
+	cmd := group(&cobra.Command{Use: "schema", Short: "Migrate the databases, or show what is applied"})
 	cmd.AddCommand(newSchemaMigrate(), newSchemaStatus())
 	return cmd
 }
 
 func newSchemaMigrate() *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "Bring every database up to this version", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "migrate", Short: "Bring every database up to this version", Args: noArgs}
 	at := whereFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := at.load()
@@ -98,7 +98,7 @@ type databaseStatus struct {
 }
 
 func newSchemaStatus() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "Show each database's migrations; exit 3 when some are not applied", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "status", Short: "Show each database's migrations; exit 3 when some are not applied", Args: noArgs}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -107,6 +107,9 @@ func newSchemaStatus() *cobra.Command {
 		}
 		cfg, err := at.load()
 		if err != nil {
+			return err
+		}
+		if err := cfg.Require(config.PartControl, config.PartPostgres); err != nil {
 			return err
 		}
 		all, err := schemaStatus(cmd.Context(), cfg)

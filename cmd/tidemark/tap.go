@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -25,85 +28,161 @@ func newTap() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tap STREAM",
 		Short: "Print a stream's records as JSON lines",
-		Long: "Print a stream's or table's records as JSON lines: partition, offset, time, key, value.\n" +
-			"Without --follow it ends where each partition ended when it began.",
-		Args: args(cobra.ExactArgs(1)),
+		Long: "Print a stream's or table's records as JSON lines: partition, offset, time, key, value. A value that\n" +
+			"cannot be decoded is null and has its reason in the field error.\n" +
+			"Without --follow it ends where each partition ended when it began; with it, at Ctrl-C.\n\n" +
+			"Streams: " + strings.Join(streamNames(), ", ") + ".",
+		Example: "  tidemark tap quarantine\n" +
+			"  tidemark tap facts --from latest --follow\n" +
+			"  tidemark tap cdc --from 2026-08-19T10:20:30Z | jq .value.after",
+		Args: exactly(1, "a STREAM of "+strings.Join(streamNames(), ", ")),
 	}
 	at := whereFlags(cmd)
-	cmd.Flags().StringVar(&from, "from", "earliest", "earliest, latest, or a time (RFC 3339)")
+	cmd.Flags().StringVar(&from, "from", "earliest", "`WHERE` to begin: earliest, latest, or a time such as 2026-08-19T10:20:30Z")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what comes")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		begin, err := parseBegin(from)
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(given[0], ".") && !slices.Contains(streamNames(), given[0]) {
+			return unknownStream(given[0])
+		}
 		cfg, err := at.load()
 		if err != nil {
+			return err
+		}
+		if err := cfg.Require(config.PartKafka); err != nil {
 			return err
 		}
 		topo, err := cfg.Topology()
 		if err != nil {
 			return err
 		}
-		stream, err := findStream(topo, given[0])
-		if err != nil {
-			return err
+		for _, s := range topo.Streams {
+			if given[0] == s.Name || given[0] == s.Topic {
+				return tap(cmd.Context(), cfg, s, begin, follow, cmd.OutOrStdout())
+			}
 		}
-		client, err := kafkaClient(cfg)
-		if err != nil {
-			return err
-		}
-		defer client.Close()
-		return tap(cmd.Context(), client, stream, from, follow, cmd.OutOrStdout())
+		return unknownStream(given[0])
 	}
 	return cmd
 }
 
-func findStream(topo *topology.Topology, name string) (topology.Stream, error) {
+// streamNames are the names of the streams, the same in every deployment.
+func streamNames() []string {
+	topo, err := topology.New(topology.DefaultConfig())
+	if err != nil {
+		panic(err) // the default is valid
+	}
 	var names []string
 	for _, s := range topo.Streams {
-		if name == s.Name || name == s.Topic {
-			return s, nil
-		}
 		names = append(names, s.Name)
 	}
-	return topology.Stream{}, usagef("stream %q is not one of %s", name, strings.Join(names, ", "))
+	return names
 }
 
-// tap reads a stream's partitions from where they begin to where they end now,
-// or for ever.
-func tap(ctx context.Context, client *kgo.Client, s topology.Stream, from string, follow bool, w io.Writer) error {
-	begin, end, err := tapBounds(ctx, kadm.NewClient(client), s, from)
+func unknownStream(name string) error {
+	return usagef("stream %q is not one of %s", name, strings.Join(streamNames(), ", "))
+}
+
+// begin is where a tap begins: earliest, latest, or a time.
+type begin struct {
+	latest bool
+	at     time.Time // zero: not a time
+}
+
+func parseBegin(from string) (begin, error) {
+	switch from {
+	case "earliest":
+		return begin{}, nil
+	case "latest":
+		return begin{latest: true}, nil
+	}
+	t, err := time.Parse(time.RFC3339, from)
+	if err != nil {
+		return begin{}, usagef("--from %q is not earliest, latest or a time such as 2026-08-19T10:20:30Z", from)
+	}
+	return begin{at: t}, nil
+}
+
+// Memory of a tap: what is fetched and not printed yet.
+const (
+	tapFetchBytes     = 4 << 20 // per broker
+	tapPartitionBytes = 1 << 20
+	tapPoll           = 1000 // records
+)
+
+// tap prints a stream's partitions from where they begin to where they end
+// now, or until ctx ends.
+func tap(ctx context.Context, cfg config.Config, s topology.Stream, from begin, follow bool, out io.Writer) error {
+	client, err := kafkaClient(cfg, kgo.FetchMaxBytes(tapFetchBytes), kgo.FetchMaxPartitionBytes(tapPartitionBytes), kgo.MaxConcurrentFetches(1))
 	if err != nil {
 		return err
 	}
-	open := map[int32]int64{}
-	partitions := map[int32]kgo.Offset{}
-	for p, o := range begin {
-		if follow || o < end[p] {
-			open[p] = end[p]
-			partitions[p] = kgo.NewOffset().At(o)
+	defer client.Close()
+	first, end, err := tapBounds(ctx, kadm.NewClient(client), s, from)
+	if err != nil {
+		return err
+	}
+	if follow {
+		clear(end)
+	} else {
+		for p := range first {
+			if first[p] >= end[p] {
+				delete(first, p)
+				delete(end, p)
+			}
 		}
 	}
+	partitions := map[int32]kgo.Offset{}
+	for p, o := range first {
+		partitions[p] = kgo.NewOffset().At(o)
+	}
 	client.AddConsumePartitions(map[string]map[int32]kgo.Offset{s.Topic: partitions})
-	enc := json.NewEncoder(w)
+	buffered := bufio.NewWriterSize(out, 64<<10)
+	enc := json.NewEncoder(buffered)
 	enc.SetEscapeHTML(false)
-	for follow || len(open) > 0 {
-		fetches := client.PollFetches(ctx)
+	for follow || len(end) > 0 {
+		fetches := client.PollRecords(ctx, tapPoll)
 		if ctx.Err() != nil {
-			return nil
+			return interrupted(ctx, follow)
 		}
 		if errs := fetches.Errors(); len(errs) > 0 {
 			return fmt.Errorf("reading %s: %w", s.Topic, errs[0].Err)
 		}
-		for _, r := range fetches.Records() {
-			last, isOpen := open[r.Partition]
-			if !follow && (!isOpen || r.Offset >= last) {
-				delete(open, r.Partition)
-				continue
-			}
-			if err := enc.Encode(tapRecord(s, r)); err != nil {
-				return err
-			}
-			if !follow && r.Offset >= last-1 {
-				delete(open, r.Partition)
-			}
+		if err := tapRecords(enc, s, fetches, end, follow); err != nil {
+			return err
+		}
+		if err := buffered.Flush(); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
+	return nil
+}
+
+// interrupted is the end of a tap by its caller: of one that follows, as meant.
+func interrupted(ctx context.Context, follow bool) error {
+	if follow {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// tapRecords prints records up to the partitions' ends, and forgets each end
+// that is reached.
+func tapRecords(enc *json.Encoder, s topology.Stream, fetches kgo.Fetches, end map[int32]int64, follow bool) error {
+	for records := fetches.RecordIter(); !records.Done(); {
+		r := records.Next()
+		last, open := end[r.Partition]
+		if !follow && r.Offset >= last-1 {
+			delete(end, r.Partition)
+		}
+		if !follow && (!open || r.Offset >= last) {
+			continue
+		}
+		if err := enc.Encode(tapRecord(s, r)); err != nil {
+			return fmt.Errorf("writing: %w", err)
 		}
 	}
 	return nil
@@ -111,36 +190,33 @@ func tap(ctx context.Context, client *kgo.Client, s topology.Stream, from string
 
 // tapBounds are the first offset to read of each partition and the one after
 // its last.
-func tapBounds(ctx context.Context, admin *kadm.Client, s topology.Stream, from string) (begin, end map[int32]int64, err error) {
-	ends, err := admin.ListEndOffsets(ctx, s.Topic)
-	if err == nil {
-		err = ends.Error()
-	}
+func tapBounds(ctx context.Context, admin *kadm.Client, s topology.Stream, from begin) (first, end map[int32]int64, err error) {
+	ends, err := listed(admin.ListEndOffsets(ctx, s.Topic))
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking for the ends of %s: %w", s.Topic, err)
 	}
 	starts := ends
-	switch from {
-	case "latest":
-	case "earliest":
-		starts, err = admin.ListStartOffsets(ctx, s.Topic)
+	switch {
+	case from.latest:
+	case from.at.IsZero():
+		starts, err = listed(admin.ListStartOffsets(ctx, s.Topic))
 	default:
-		t, parseErr := time.Parse(time.RFC3339, from)
-		if parseErr != nil {
-			return nil, nil, usagef("--from %q is not earliest, latest or a time such as 2026-08-19T10:20:30Z", from)
-		}
-		starts, err = admin.ListOffsetsAfterMilli(ctx, t.UnixMilli(), s.Topic)
-	}
-	if err == nil {
-		err = starts.Error()
+		starts, err = listed(admin.ListOffsetsAfterMilli(ctx, from.at.UnixMilli(), s.Topic))
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("asking where to begin in %s: %w", s.Topic, err)
 	}
-	begin, end = map[int32]int64{}, map[int32]int64{}
-	starts.Each(func(o kadm.ListedOffset) { begin[o.Partition] = o.Offset })
+	first, end = map[int32]int64{}, map[int32]int64{}
+	starts.Each(func(o kadm.ListedOffset) { first[o.Partition] = o.Offset })
 	ends.Each(func(o kadm.ListedOffset) { end[o.Partition] = o.Offset })
-	return begin, end, nil
+	return first, end, nil
+}
+
+func listed(offsets kadm.ListedOffsets, err error) (kadm.ListedOffsets, error) {
+	if err == nil {
+		err = offsets.Error()
+	}
+	return offsets, err
 }
 
 // tapped is one line.

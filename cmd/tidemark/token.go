@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/topology"
 )
 
 // authConfig is whose tokens the API takes.
@@ -21,21 +23,38 @@ func authConfig(cfg config.Config) (api.AuthConfig, error) {
 	return a, err
 }
 
+// errNoKey says that tokens come from someone else.
+var errNoKey = errors.New("minting tokens: the configuration has auth.jwks_url and no auth.hs256_key_file: tokens come from the issuer behind that URL")
+
 func newToken() *cobra.Command {
 	var user, role string
 	var ttl time.Duration
-	cmd := &cobra.Command{Use: "token --user U [--role R]", Short: "Mint a token with the HS256 key of the configuration", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{
+		Use:     "token --user U [--role R]",
+		Short:   "Mint a token with the HS256 key of the configuration",
+		Example: "  TOKEN=$(tidemark token --user u7)",
+		Args:    noArgs,
+	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "text", "json")
-	cmd.Flags().StringVar(&user, "user", "", "user id (required)")
-	cmd.Flags().StringVar(&role, "role", "", "role to grant, such as operator")
-	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "how long the token is good")
+	cmd.Flags().StringVar(&user, "user", "", "`ID` of the user (required)")
+	cmd.Flags().StringVar(&role, "role", "", "`ROLE` to grant, such as operator")
+	cmd.Flags().DurationVar(&ttl, "ttl", 24*time.Hour, "`TIME` that the token is good")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
 		if user == "" {
-			return usagef("--user is not given")
+			return usagef("--user is not given: name the user that the token is for")
+		}
+		if err := topology.CheckID(user); err != nil {
+			return usagef("--user %w", err)
+		}
+		if role != "" && topology.CheckID(role) != nil {
+			return usagef("--role %w", topology.CheckID(role))
+		}
+		if ttl <= 0 {
+			return usagef("--ttl %v is not positive", ttl)
 		}
 		cfg, err := at.load()
 		if err != nil {
@@ -47,6 +66,9 @@ func newToken() *cobra.Command {
 		auth, err := authConfig(cfg)
 		if err != nil {
 			return err
+		}
+		if len(auth.HS256Key) == 0 {
+			return errNoKey
 		}
 		token, err := auth.Mint(user, role, ttl)
 		if err != nil {

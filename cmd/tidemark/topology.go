@@ -15,13 +15,13 @@ import (
 )
 
 func newTopology() *cobra.Command {
-	cmd := &cobra.Command{Use: "topology", Short: "Print, check or create the streams and tables", Args: args(cobra.NoArgs)}
+	cmd := group(&cobra.Command{Use: "topology", Short: "Print, check or create the streams and tables"})
 	cmd.AddCommand(newTopologyPrint(), newTopologyCheck(), newTopologyCreate())
 	return cmd
 }
 
 func newTopologyPrint() *cobra.Command {
-	cmd := &cobra.Command{Use: "print", Short: "Print the map: text, a Graphviz graph, or JSON", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "print", Short: "Print the map: text, a Graphviz graph, or JSON", Args: noArgs}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, topology.Outputs()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -29,7 +29,7 @@ func newTopologyPrint() *cobra.Command {
 			return err
 		}
 		cfg := config.Default()
-		if at.file != "" || at.dataDir != "" {
+		if at.given() {
 			var err error
 			if cfg, err = at.load(); err != nil {
 				return err
@@ -46,12 +46,13 @@ func newTopologyPrint() *cobra.Command {
 
 const adminLimit = 30 * time.Second
 
-// withKafka connects to the configured brokers for one administrative step.
-func withKafka(ctx context.Context, at *where, do func(context.Context, *kgo.Client, *topology.Topology) error) error {
-	cfg, err := at.load()
-	if err != nil {
-		return err
-	}
+// createTopics makes what is missing.
+func createTopics(ctx context.Context, cfg config.Config) error {
+	return administer(ctx, cfg, kafkaadmin.Create)
+}
+
+// administer connects to the configured brokers for one administrative step.
+func administer(ctx context.Context, cfg config.Config, do func(context.Context, *kgo.Client, *topology.Topology) error) error {
 	if err := cfg.Require(config.PartKafka); err != nil {
 		return err
 	}
@@ -78,14 +79,18 @@ func kafkaClient(cfg config.Config, opts ...kgo.Opt) (*kgo.Client, error) {
 }
 
 func newTopologyCheck() *cobra.Command {
-	cmd := &cobra.Command{Use: "check", Short: "Compare the topics with the map; exit 3 when they differ", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "check", Short: "Compare the topics with the map; exit 3 when they differ", Args: noArgs}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		return withKafka(cmd.Context(), at, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
+		cfg, err := at.load()
+		if err != nil {
+			return err
+		}
+		return administer(cmd.Context(), cfg, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
 			diffs, err := kafkaadmin.Check(ctx, client, topo)
 			if err != nil {
 				return err
@@ -112,10 +117,14 @@ func newTopologyCheck() *cobra.Command {
 }
 
 func newTopologyCreate() *cobra.Command {
-	cmd := &cobra.Command{Use: "create", Short: "Create missing topics; refuse differing ones by name", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "create", Short: "Create missing topics; refuse differing ones by name", Args: noArgs}
 	at := whereFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return withKafka(cmd.Context(), at, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
+		cfg, err := at.load()
+		if err != nil {
+			return err
+		}
+		return administer(cmd.Context(), cfg, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
 			if err := kafkaadmin.Create(ctx, client, topo); err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"time"
@@ -29,14 +28,17 @@ func newVerify() *cobra.Command {
 		Long: "Wait until everything committed so far is displayed, then compare, for every target and kind, the\n" +
 			"facts in the shards with the projected relations, the bucket counts and the displayed count. All\n" +
 			"are read from the shards and from the tables' own topics, never from a cache.",
-		Args: args(cobra.NoArgs),
+		Args: noArgs,
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
-	cmd.Flags().DurationVar(&deadline, "deadline", time.Minute, "how long to wait for the feed to be quiet")
+	cmd.Flags().DurationVar(&deadline, "deadline", time.Minute, "`TIME` to wait for the feed to be quiet")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
+		}
+		if deadline <= 0 {
+			return usagef("--deadline %v is not positive", deadline)
 		}
 		cfg, err := at.load()
 		if err != nil {
@@ -45,7 +47,7 @@ func newVerify() *cobra.Command {
 		if err := cfg.Require(config.PartPostgres, config.PartControl, config.PartKafka); err != nil {
 			return err
 		}
-		report, err := verifyAll(cmd.Context(), cfg, deadline, cmd.ErrOrStderr())
+		report, err := verifyAll(cmd.Context(), cfg, deadline, newScreen(cmd.ErrOrStderr()))
 		if err != nil {
 			return err
 		}
@@ -64,7 +66,7 @@ func verdictError(r verify.Report) error {
 	case exitDifferent:
 		return errDifferent
 	}
-	return fmt.Errorf("could not tell: %s", r.Reason)
+	return fmt.Errorf("could not tell: %s: start what is missing (`tidemark doctor` looks for it) or give it time with --deadline, then verify again", r.Reason)
 }
 
 // verifier holds what a verification reads from.
@@ -73,11 +75,10 @@ type verifier struct {
 	topo   *topology.Topology
 	store  *relations.Store
 	client *kgo.Client
-	say    func(string)
 }
 
-// verifyAll compares a running system; progress lines go to progress.
-func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, progress io.Writer) (verify.Report, error) {
+// verifyAll compares a running system and shows on scr how far it is.
+func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, scr *screen) (verify.Report, error) {
 	topo, err := cfg.Topology()
 	if err != nil {
 		return verify.Report{}, err
@@ -105,11 +106,13 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, p
 		return verify.Report{}, err
 	}
 	defer client.Close()
-	v := &verifier{cfg: cfg, topo: topo, store: store, client: client, say: func(s string) { fmt.Fprintln(progress, s) }}
+	v := &verifier{cfg: cfg, topo: topo, store: store, client: client}
 	opts, err := v.readerOptions()
 	if err != nil {
 		return verify.Report{}, err
 	}
+	m := scr.meter("verify", 0)
+	defer m.end()
 	return verify.Run(ctx, verify.Config{
 		Facts:      v.facts,
 		Projection: verify.ReadTable(topo.Topic(topology.ProjectionTable), opts...),
@@ -123,8 +126,15 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, p
 			return verify.EndOffsets(ctx, kadm.NewClient(client), topo.Topic(topology.Facts))
 		},
 		Contract: &manifest.Contract,
-		Progress: func(p verify.Progress) { v.say(fmt.Sprintf("verify: %s, %d rows", p.Stage, p.Rows)) },
+		Progress: func(p verify.Progress) { m.set(p.Rows, stageText(p)) },
 	}), nil
+}
+
+func stageText(p verify.Progress) string {
+	if p.Stage == "quiet" {
+		return "waiting until what is committed is displayed"
+	}
+	return fmt.Sprintf("%s, %d rows read", p.Stage, p.Rows)
 }
 
 func (v *verifier) readerOptions() ([]kgo.Opt, error) {
@@ -163,7 +173,7 @@ func (v *verifier) quiet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
 	tls, err := v.cfg.Kafka.TLS.Config()
 	if err != nil {
 		return err

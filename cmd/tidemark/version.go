@@ -36,7 +36,7 @@ func readVersion() versionInfo {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and platform", Args: args(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and platform", Args: noArgs}
 	out := outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
