@@ -78,7 +78,12 @@ func configTable() (string, error) {
 				continue
 			}
 			about := notes[path]
-			if about == "" {
+			switch {
+			case path == "kafka.tls.enabled":
+				about = "TLS to the brokers; files are PEM"
+			case path == "kafka.tls.key_file":
+				about = "with cert_file: its key"
+			case about == "" || about == "no default":
 				about = docs[v.Type().Name()+"."+f.Name]
 			}
 			std := fmt.Sprint(v.Field(i))
