@@ -11,9 +11,13 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
+	gometrics "github.com/rcrowley/go-metrics"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
+
+// Sarama's own metrics cost time in every request, and nobody reads them.
+func init() { gometrics.UseNilMetrics = true }
 
 // Client says how Kafka is reached.
 type Client struct {
