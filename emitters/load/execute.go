@@ -47,15 +47,16 @@ type executor struct {
 	failed    func(error) // ends the run
 }
 
-// decide sends a command until its outcome is known or given up.
-func (x *executor) decide(ctx context.Context, c *command) {
+// decide sends a command until its outcome is known or given up. After ctx has
+// ended it makes no new attempt; one that is under way goes on with requests.
+func (x *executor) decide(ctx, requests context.Context, c *command) {
 	r := x.relations.of(c)
 	x.prepare(c, r)
 	start := time.Now()
 	if c.due.IsZero() {
 		c.due = start
 	}
-	outcome := x.exchange(ctx, c, r)
+	outcome := x.exchange(ctx, requests, c, r)
 	x.measures.outcomes.add(outcome)
 	if outcome == Abandoned || c.due.Before(x.measures.measured) {
 		return
@@ -89,18 +90,18 @@ func (x *executor) fresh(c *command, r *relation, reissue int) {
 }
 
 // exchange repeats the command until something decides it.
-func (x *executor) exchange(ctx context.Context, c *command, r *relation) string {
+func (x *executor) exchange(ctx, requests context.Context, c *command, r *relation) string {
 	reissues := 0
 	for attempt := 1; ; attempt++ {
 		known := r.version
-		a, size, err := x.client.put(ctx, c.relation, c.sent)
+		a, size, err := x.client.put(requests, c.relation, c.sent)
 		if err != nil {
 			x.failed(err)
 			return Abandoned
 		}
 		x.measures.sent.Add(1)
 		x.measures.bytes.Add(int64(size))
-		if a.status == 0 && ctx.Err() != nil {
+		if a.status == 0 && requests.Err() != nil {
 			return Abandoned
 		}
 		r.learn(a)

@@ -223,7 +223,7 @@ func (r *run) work(ctx, requests context.Context) {
 		for c != nil {
 			if ctx.Err() == nil {
 				storeMax(&r.lastStart, int64(time.Since(r.start)))
-				r.executor.decide(requests, c)
+				r.executor.decide(ctx, requests, c)
 			} else {
 				r.measures.outcomes.add(Abandoned)
 			}

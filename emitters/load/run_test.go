@@ -364,6 +364,34 @@ func TestEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// After its context a run tries nothing again, so that a server that has gone
+// away does not hold it.
+func TestNoAttemptAfterTheEnd(t *testing.T) {
+	s := newServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.before = func(w http.ResponseWriter, _ *http.Request) bool {
+		cancel()
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
+	}
+	l, err := New(small(s, func(c *Config) { c.Commands, c.Attempts = 0, 1_000_000 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	r, err := l.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > grace {
+		t.Errorf("ended after %v", took)
+	}
+	if r.Outcomes[Abandoned] != r.Scheduled || r.Requests > r.Scheduled {
+		t.Errorf("%d scheduled, %d requests, outcomes %v", r.Scheduled, r.Requests, r.Outcomes)
+	}
+}
+
 func TestTokenErrorEndsTheRun(t *testing.T) {
 	s := newServer(t)
 	broken := errors.New("no key")
