@@ -97,6 +97,10 @@ type Source struct {
 	TxID     int64  `json:"txId"`
 	LSN      int64  `json:"lsn"`
 	Xmin     *int64 `json:"xmin"`
+	// Origin and OriginLSN are PostgreSQL's replication origin, null for what
+	// was written here, as every outbox row is.
+	Origin    *string `json:"origin"`
+	OriginLSN *int64  `json:"origin_lsn"`
 }
 
 // Transaction is Debezium's transaction block; null unless its transaction

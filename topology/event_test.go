@@ -26,7 +26,7 @@ func TestEventJSON(t *testing.T) {
 			After:  &OutboxRow{ID: 1, AggregateType: "relation", AggregateID: "like:u:t", Type: "RelationChanged", Payload: "{}", SourceShard: 3, CreatedAt: "2026-01-02T03:04:05.678901Z"},
 			Source: Source{Version: "v", Connector: "postgresql", Name: "n", TsMs: 1, Snapshot: "false", DB: "d", Sequence: `["5","7"]`, TsUs: 2, TsNs: 3, Schema: "public", Table: "outbox", TxID: 9, LSN: lsn},
 			Op:     "c", TsMs: 4, TsUs: 5, TsNs: 6,
-		}, `{"before":null,"after":{"id":1,"aggregatetype":"relation","aggregateid":"like:u:t","type":"RelationChanged","payload":"{}","source_shard":3,"created_at":"2026-01-02T03:04:05.678901Z"},"source":{"version":"v","connector":"postgresql","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":"[\"5\",\"7\"]","ts_us":2,"ts_ns":3,"schema":"public","table":"outbox","txId":9,"lsn":7,"xmin":null},"transaction":null,"op":"c","ts_ms":4,"ts_us":5,"ts_ns":6}`},
+		}, `{"before":null,"after":{"id":1,"aggregatetype":"relation","aggregateid":"like:u:t","type":"RelationChanged","payload":"{}","source_shard":3,"created_at":"2026-01-02T03:04:05.678901Z"},"source":{"version":"v","connector":"postgresql","name":"n","ts_ms":1,"snapshot":"false","db":"d","sequence":"[\"5\",\"7\"]","ts_us":2,"ts_ns":3,"schema":"public","table":"outbox","txId":9,"lsn":7,"xmin":null,"origin":null,"origin_lsn":null},"transaction":null,"op":"c","ts_ms":4,"ts_us":5,"ts_ns":6}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := json.Marshal(c.value)

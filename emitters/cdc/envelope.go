@@ -22,7 +22,7 @@ type origin struct {
 }
 
 // encoder writes topology.Envelope as JSON without schemas, byte for byte what
-// encoding/json writes without HTML escaping, and allocates nothing.
+// Kafka Connect's JSON converter writes, and allocates nothing.
 type encoder struct {
 	head []byte // `"source":{"version":...,"name":"...","ts_ms":`
 	db   []byte // `,"snapshot":"false","db":"...","sequence":"[`
@@ -126,5 +126,5 @@ func (e *encoder) appendSource(dst []byte, from *origin) []byte {
 	dst = strconv.AppendUint(dst, uint64(from.xid), 10)
 	dst = append(dst, `,"lsn":`...)
 	dst = strconv.AppendUint(dst, uint64(from.lsn), 10)
-	return append(dst, `,"xmin":null}`...)
+	return append(dst, `,"xmin":null,"origin":null,"origin_lsn":null}`...)
 }

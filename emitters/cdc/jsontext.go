@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-const hexDigits = "0123456789abcdef"
+const hexDigits = "0123456789ABCDEF"
 
 // plain tells which bytes stand for themselves in a JSON string.
 var plain = func() (p [256]bool) {
@@ -17,9 +18,9 @@ var plain = func() (p [256]bool) {
 	return p
 }()
 
-// appendString appends text as a JSON string, quoted, byte for byte as
-// encoding/json does without HTML escaping: control characters and U+2028/9
-// escaped, invalid UTF-8 replaced.
+// appendString appends text as a JSON string, quoted, byte for byte as Kafka
+// Connect's converter (Jackson) does: control characters escaped, characters
+// beyond U+FFFF as two surrogates. Invalid UTF-8 is replaced by U+FFFD.
 func appendString(dst, text []byte) []byte {
 	return append(appendEscaped(append(dst, '"'), text), '"')
 }
@@ -41,9 +42,10 @@ func appendEscaped(dst, text []byte) []byte {
 		r, size := utf8.DecodeRune(text[i:])
 		switch {
 		case r == utf8.RuneError && size == 1:
-			dst = append(append(dst, text[start:i]...), `\ufffd`...)
-		case r == '\u2028' || r == '\u2029':
-			dst = append(append(dst, text[start:i]...), '\\', 'u', '2', '0', '2', hexDigits[r&15])
+			dst = append(append(dst, text[start:i]...), "\ufffd"...)
+		case r > 0xFFFF:
+			high, low := utf16.EncodeRune(r)
+			dst = appendUnit(appendUnit(append(dst, text[start:i]...), high), low)
 		default:
 			i += size
 			continue
@@ -69,14 +71,19 @@ func appendEscape(dst []byte, c byte) []byte {
 	case '\t':
 		return append(dst, '\\', 't')
 	}
-	return append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+	return appendUnit(dst, rune(c))
+}
+
+// appendUnit appends the escape of a UTF-16 code unit.
+func appendUnit(dst []byte, u rune) []byte {
+	return append(dst, '\\', 'u', hexDigits[u>>12&15], hexDigits[u>>8&15], hexDigits[u>>4&15], hexDigits[u&15])
 }
 
 // appendTimestamp appends a timestamptz as Debezium's ZonedTimestamp prints
-// it, quoted: 2026-08-19T10:20:30.123456Z. text is PostgreSQL's own form under
-// DateStyle ISO and TimeZone UTC, 2026-08-19 10:20:30.123456+00, which has
-// trimmed the fraction's trailing zeros already. Years above 9999 get a plus,
-// years BC a minus (1 BC is year 0), as Java's ISO form has them; infinity and
+// it, quoted, with all six digits of the fraction: 2026-08-19T10:20:30.123400Z.
+// text is PostgreSQL's own form under DateStyle ISO and TimeZone UTC, which
+// trims them: 2026-08-19 10:20:30.1234+00. Years above 9999 get a plus, years
+// BC a minus (1 BC is year 0), as Java's ISO form has them; infinity and
 // -infinity stay.
 func appendTimestamp(dst, text []byte) ([]byte, error) {
 	if string(text) == "infinity" || string(text) == "-infinity" {
@@ -86,7 +93,8 @@ func appendTimestamp(dst, text []byte) ([]byte, error) {
 	day, clock, ok := bytes.Cut(rest, []byte{' '})
 	clock, utc := bytes.CutSuffix(clock, []byte("+00"))
 	year, monthDay, dashed := bytes.Cut(day, []byte{'-'})
-	if !ok || !utc || !dashed || !form(year, "") || !form(monthDay, "-") || !form(clock, ":.") {
+	seconds, fraction, _ := bytes.Cut(clock, []byte{'.'})
+	if !ok || !utc || !dashed || !form(year, "") || !form(monthDay, "-") || !form(seconds, ":") || !micros(fraction) {
 		return dst, fmt.Errorf("timestamp of %d bytes is not in ISO form at UTC", len(text))
 	}
 	dst = append(dst, '"')
@@ -99,7 +107,16 @@ func appendTimestamp(dst, text []byte) ([]byte, error) {
 		dst = append(dst, year...)
 	}
 	dst = append(append(append(dst, '-'), monthDay...), 'T')
-	return append(append(dst, clock...), 'Z', '"'), nil
+	return append(appendMicros(append(dst, seconds...), fraction), 'Z', '"'), nil
+}
+
+// micros tells whether text is what may stand behind a second's point.
+func micros(text []byte) bool { return len(text) == 0 || len(text) <= 6 && form(text, "") }
+
+// appendMicros appends a fraction of a second with all its six digits.
+func appendMicros(dst, fraction []byte) []byte {
+	dst = append(append(dst, '.'), fraction...)
+	return append(dst, "000000"[len(fraction):]...)
 }
 
 // form tells whether text is digits and the given separators.

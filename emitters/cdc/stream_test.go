@@ -76,7 +76,7 @@ func TestEnvelopeOfRealRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	created := []string{"2026-08-19T10:20:30.123456Z", "2026-08-19T10:20:30.5Z", "-0043-03-15T12:00:00Z", "-infinity"}
+	created := []string{"2026-08-19T10:20:30.123456Z", "2026-08-19T10:20:30.500000Z", "-0043-03-15T12:00:00.000000Z", "-infinity"}
 	for i, rec := range all {
 		if !rows.Next() {
 			t.Fatal(rows.Err())
@@ -177,11 +177,11 @@ func TestD16AttachedPartition(t *testing.T) {
 		ALTER TABLE outbox_next DROP COLUMN gone;
 		ALTER TABLE outbox ATTACH PARTITION outbox_next FOR VALUES FROM ('2100-01-01') TO ('2200-01-01')`)
 	r.exec(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard, created_at)
-		VALUES ('relation', 'like:u:v', 'RelationChanged', '{"n": 7}', 2, '2150-01-01T00:00:00Z')`)
+		VALUES ('relation', 'like:u:v', 'RelationChanged', '{"n": 7}', 2, '2150-01-01T00:00:00.000000Z')`)
 	r.exec(`ALTER TABLE outbox ADD COLUMN note text`)
 	r.insert(1)
 	all := r.awaitRows(3)
-	if a := all[1].After; a.AggregateID != "like:u:v" || a.Payload != `{"n": 7}` || a.CreatedAt != "2150-01-01T00:00:00Z" || all[1].Source.Table != "outbox" {
+	if a := all[1].After; a.AggregateID != "like:u:v" || a.Payload != `{"n": 7}` || a.CreatedAt != "2150-01-01T00:00:00.000000Z" || all[1].Source.Table != "outbox" {
 		t.Errorf("row %+v of table %s", a, all[1].Source.Table)
 	}
 	r.exec(`ALTER TABLE outbox DETACH PARTITION outbox_next`)

@@ -127,7 +127,7 @@ func (e *envelope) scanSource(s *scanner, seen *uint32) {
 		case "ts_us":
 			s.once(seen, seenTsUs)
 			e.committedAtUs = s.natural()
-		case "version", "connector", "name", "ts_ms", "snapshot", "db", "ts_ns", "schema", "table", "txId", "xmin":
+		case "version", "connector", "name", "ts_ms", "snapshot", "db", "ts_ns", "schema", "table", "txId", "xmin", "origin", "origin_lsn":
 			s.skip()
 		default:
 			s.fail()

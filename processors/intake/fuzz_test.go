@@ -16,6 +16,9 @@ func fuzzSeeds(f *testing.F) {
 	for _, row := range []topology.Record{sampleRecord(f), sealRecord(f)} {
 		f.Add(row.Value)
 		f.Add(bytes.ReplaceAll(row.Value, []byte(`,"`), []byte(", \n\t\"")))
+		for _, escapes := range []string{`\uD83D\uDe00\u2028`, `\ud83d\u0061`, `\ud83d`, `\udE00`, `\u00g0`} {
+			f.Add(bytes.ReplaceAll(row.Value, []byte(`:u7`), []byte(`:`+escapes)))
+		}
 	}
 	for _, s := range []string{``, `{}`, `null`, `{"op":"c"}`, `{"op":"c","op":"d"}`, `{"OP":"c"}`, `{"a":"\u0061\ud800"}`, `{"a":-0}`, `{"a":01}`, `{"a":1e3}`, "{\"a\":\"\xff\"}"} {
 		f.Add([]byte(s))

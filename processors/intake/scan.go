@@ -1,6 +1,10 @@
 package intake
 
-import "math"
+import (
+	"math"
+	"unicode/utf16"
+	"unicode/utf8"
+)
 
 // scanner reads JSON of a known shape in one pass and without allocation. It
 // knows objects, strings, natural numbers and null; anything else, and any error,
@@ -78,8 +82,7 @@ func (s *scanner) str() []byte {
 	return v
 }
 
-// text appends a string to dst, with its escapes resolved; it does not know
-// \u.
+// text appends a string to dst, with its escapes resolved.
 func (s *scanner) text(dst []byte) []byte {
 	s.take('"')
 	for !s.bad {
@@ -88,14 +91,52 @@ func (s *scanner) text(dst []byte) []byte {
 		case len(rest) > 0 && rest[0] == '"':
 			s.i++
 			return dst
-		case len(rest) < 2 || rest[0] != '\\' || unescaped[rest[1]] == 0:
+		case len(rest) < 2 || rest[0] != '\\':
 			s.fail()
-		default:
+		case unescaped[rest[1]] != 0:
 			dst = append(dst, unescaped[rest[1]])
 			s.i += 2
+		default:
+			dst = utf8.AppendRune(dst, s.character())
 		}
 	}
 	return nil
+}
+
+// character reads the escapes of one character: Kafka Connect writes those
+// beyond U+FFFF as a surrogate pair. Half a pair makes the scanner bad.
+func (s *scanner) character() rune {
+	u := s.unit()
+	if !utf16.IsSurrogate(u) {
+		return u
+	}
+	r := utf16.DecodeRune(u, s.unit())
+	if r == utf8.RuneError {
+		s.fail()
+	}
+	return r
+}
+
+// unit reads a backslash, u and four hexadecimal digits.
+func (s *scanner) unit() (u rune) {
+	rest := s.b[s.i:]
+	if len(rest) < 6 || rest[0] != '\\' || rest[1] != 'u' {
+		s.fail()
+		return 0
+	}
+	for _, c := range rest[2:6] {
+		switch d := c | 0x20; {
+		case '0' <= c && c <= '9':
+			u = u<<4 | rune(c-'0')
+		case 'a' <= d && d <= 'f':
+			u = u<<4 | rune(d-'a'+10)
+		default:
+			s.fail()
+			return 0
+		}
+	}
+	s.i += 6
+	return u
 }
 
 // plain reads up to a quote, a backslash, a control character or the end.
