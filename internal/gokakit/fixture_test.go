@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/VictoriaMetrics/fastcache"
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -80,13 +81,16 @@ func mustMetrics() *metrics {
 	return m
 }
 
+// testRows is small, so that rows are also read from disk.
+var testRows = sync.OnceValue(func() *rowCache { return &rowCache{rows: fastcache.New(1)} })
+
 // testStore opens partition 0 of 4 on fs.
 func testStore(fs vfs.FS, weak Weakness, b logBounds) (*store, error) {
 	return failingStore(fs, weak, b, nil)
 }
 
 func failingStore(fs vfs.FS, weak Weakness, b logBounds, onFail func(error)) (*store, error) {
-	s := newStore("table/0", tally{}, storeOptions{dir: "state/table.0", partition: 0, partitions: 4, cache: testCache(),
+	s := newStore("table/0", tally{}, storeOptions{dir: "state/table.0", partition: 0, partitions: 4, cache: testCache(), rows: testRows(),
 		writeBehind: 8 << 10, weak: weak, metrics: mustMetrics(), fs: fs, onFail: onFail})
 	return s, s.open(quiet(), b)
 }

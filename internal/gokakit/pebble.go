@@ -18,7 +18,7 @@ func (s *store) pebbleOptions(log *slog.Logger) *pebble.Options {
 		DisableWAL: true,
 		// A batch of half a memtable skips it; see writeBatch.
 		MemTableSize:          uint64(s.opts.writeBehind),
-		L0CompactionThreshold: 4,
+		L0CompactionThreshold: 8, // reads of recent rows do not come here; see rowCache
 		MaxOpenFiles:          500,
 		Logger:                pebbleLog{log},
 		EventListener: &pebble.EventListener{

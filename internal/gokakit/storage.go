@@ -28,7 +28,7 @@ type stores struct {
 
 // Sizes of the state store.
 const (
-	cacheBytes         = 256 << 20 // per process
+	cacheBytes         = 128 << 20 // of Pebble's blocks, per process
 	defaultWriteBehind = 4 << 20   // per partition
 )
 
@@ -41,6 +41,9 @@ func newStores(table string, partitions int, schema Schema, dir string, opts sto
 	}
 	if opts.fs == nil {
 		opts.fs = vfs.Default
+	}
+	if opts.rows == nil {
+		opts.rows = sharedRows()
 	}
 	if opts.cache == nil {
 		opts.cache = sharedCache()

@@ -34,6 +34,8 @@ type store struct {
 	where  string // topic/partition, for errors
 	schema Schema
 	opts   storeOptions
+	// opening is this opening's prefix in the row cache.
+	opening [cachePrefix]byte
 
 	mu      sync.RWMutex
 	thawed  *sync.Cond // signalled when frozen has reached Pebble, or never will
@@ -64,6 +66,7 @@ type storeOptions struct {
 	partition   int
 	partitions  int // of the table
 	cache       *pebble.Cache
+	rows        *rowCache
 	writeBehind int // bytes of acked rows before they are frozen
 	weak        Weakness
 	metrics     *metrics
@@ -148,7 +151,7 @@ func (s *store) valueLocked(key string) ([]byte, error) {
 		}
 	}
 	var buf [128]byte
-	return s.fromDisk(append(append(buf[:0], valueName), key...))
+	return s.settledRow(append(append(append(buf[:0], s.opening[:]...), valueName), key...))
 }
 
 // derived reads the newest row of a group; nil when there is none.
@@ -178,12 +181,24 @@ func (s *store) derivedLocked(group, item string) ([]byte, error) {
 		}
 	}
 	var buf [128]byte
-	return s.fromDisk(appendRowName(buf[:0], group, item))
+	return s.settledRow(appendRowName(append(buf[:0], s.opening[:]...), group, item))
 }
 
 func appendRowName(b []byte, group, item string) []byte {
 	b = append(append(b, rowName), group...)
 	return append(append(b, 0), item...)
+}
+
+// settledRow reads a row that is on disk, by cache prefix and name.
+func (s *store) settledRow(name []byte) ([]byte, error) {
+	if v := s.opts.rows.get(name); v != nil {
+		return v, nil
+	}
+	v, err := s.fromDisk(name[cachePrefix:])
+	if v != nil {
+		s.opts.rows.set(name, v)
+	}
+	return v, err
 }
 
 func (s *store) fromDisk(name []byte) ([]byte, error) {

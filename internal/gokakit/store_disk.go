@@ -160,6 +160,7 @@ func (s *store) removeDiscarded() error {
 
 // openPebble opens Pebble, or gives the reason why what is there is no store.
 func (s *store) openPebble(log *slog.Logger) (reason string, err error) {
+	s.opening = newOpening()
 	if err := s.removeDiscarded(); err != nil {
 		return "", err
 	}

@@ -86,11 +86,11 @@ func (s *store) writeFrozen(db *pebble.DB, f *frozen) {
 // one atomic batch. A sorted batch larger than half a memtable goes to disk as
 // it is, without the memtable's inserts.
 func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
-	names, rows := sortedRows(f)
+	names, rows := s.sortedRows(f)
 	b := db.NewBatchWithSize(s.opts.writeBehind + s.opts.writeBehind/4)
 	defer func() { _ = b.Close() }()
 	for i, r := range rows {
-		if err := b.Set(names[r.at:r.to], r.value, nil); err != nil {
+		if err := b.Set(names[r.at+cachePrefix:r.to], r.value, nil); err != nil {
 			return fmt.Errorf("table %s: writing the store: %w", s.where, err)
 		}
 		if s.opts.weak.has(WithoutAtomicity) && i == len(rows)/2 {
@@ -104,6 +104,9 @@ func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
 	}
 	if err := b.Commit(pebble.NoSync); err != nil {
 		return fmt.Errorf("table %s: writing the store: %w", s.where, err)
+	}
+	for _, r := range rows {
+		s.opts.rows.set(names[r.at:r.to], r.value)
 	}
 	return nil
 }
@@ -134,22 +137,22 @@ func addMarks(b *pebble.Batch, f *frozen) error {
 }
 
 type namedRow struct {
-	at, to int // the name within the names' bytes
+	at, to int // the store's cache prefix and the name within the names' bytes
 	value  []byte
 }
 
-func sortedRows(f *frozen) ([]byte, []namedRow) {
+func (s *store) sortedRows(f *frozen) ([]byte, []namedRow) {
 	var names []byte
 	rows := make([]namedRow, 0, len(f.values)+len(f.groups))
 	for key, r := range f.values {
 		at := len(names)
-		names = append(append(names, valueName), key...)
+		names = append(append(append(names, s.opening[:]...), valueName), key...)
 		rows = append(rows, namedRow{at, len(names), r.acked})
 	}
 	for group, items := range f.groups {
 		for item, r := range items {
 			at := len(names)
-			names = appendRowName(names, group, item)
+			names = appendRowName(append(names, s.opening[:]...), group, item)
 			rows = append(rows, namedRow{at, len(names), r.acked})
 		}
 	}
