@@ -14,8 +14,10 @@ import (
 
 func newRoot() *cobra.Command {
 	root := group(&cobra.Command{
-		Use:           "tidemark",
-		Short:         "Counts likes, favorites and follows, and can prove each count",
+		Use:   "tidemark",
+		Short: "Counts likes, favorites and follows, and can prove each count",
+		Long: "Counts likes, favorites and follows, and can prove each count.\n\n" +
+			"Exit codes: 0 fine, 1 an error, 2 a wrong call, 3 checked and found different.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Example: "  tidemark dev                 run everything on this machine\n" +
@@ -33,7 +35,8 @@ func newRoot() *cobra.Command {
 		}
 	}
 	add("run", newDev(), newRun(), newSchema(), newToken(), newLoad(), newDemo())
-	add("see", newTopology(), newTap(), newVerify(), newDoctor(), newVersion())
+	add("see", newTopology(), newTap(), newVerify(), newDoctor(), newVersion(), newDrill())
+	root.AddCommand(newDrillBroker(), newDrillMember())
 	return root
 }
 

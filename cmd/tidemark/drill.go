@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark/tidemark/drills"
+	"github.com/tidemark/tidemark/drills/faultbroker"
+	"github.com/tidemark/tidemark/drills/member"
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/verify"
+)
+
+func newDrill() *cobra.Command {
+	cmd := group(&cobra.Command{Use: "drill", Short: "Break a system on purpose and prove that its counts are right; exit 3 on any difference"})
+	cmd.AddCommand(newDrillList(), newDrillRun())
+	return cmd
+}
+
+func newDrillList() *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the drills and suites", Args: cobra.NoArgs}
+	out := outputFlag(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		catalogue := drills.Catalogue()
+		return out.print(cmd.OutOrStdout(), catalogue, func(w io.Writer) error {
+			tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(tw, "DRILL\tBENCH\tROUNDS\tWHAT IT DOES")
+			for _, d := range catalogue {
+				fmt.Fprintf(tw, "%s\t%s\t%d\t%s\n", d.Name, d.Bench, d.Rounds, d.About)
+			}
+			return tw.Flush()
+		})
+	}
+	return cmd
+}
+
+func newDrillRun() *cobra.Command {
+	o := drills.Options{}
+	var weaken []string
+	cmd := &cobra.Command{
+		Use:   "run NAME...",
+		Short: "Run drills and report what was injected, what was checked, and the verdict",
+		Args:  cobra.MinimumNArgs(1),
+	}
+	out := outputFlag(cmd, "table", "json")
+	f := cmd.Flags()
+	f.Uint64Var(&o.Seed, "seed", 0, "chooses what happens when; 0: another one each time")
+	f.IntVar(&o.Rounds, "rounds", 0, "rounds of each drill (default: the drill's own)")
+	f.IntVar(&o.Parallel, "parallel", 1, "drills at a time, each with a broker of its own")
+	f.StringVar(&o.Kafka, "real-kafka", "", "host:port of a real broker instead of the embedded one")
+	f.BoolVar(&o.Keep, "keep", false, "keep logs and state even when nothing was found")
+	f.StringVar(&o.Dir, "dir", "", "where logs and state go (default: a temporary folder)")
+	f.StringSliceVar(&weaken, "weaken", nil, "switch a mechanism off: the drill must then find something")
+	_ = f.MarkHidden("weaken")
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		if o.Seed == 0 {
+			o.Seed = uint64(time.Now().UnixNano())
+		}
+		var entries []drills.Entry
+		for _, name := range names {
+			entries = append(entries, drills.Entry{Drill: name})
+		}
+		var err error
+		if o.Weakness, err = drills.ParseWeakness(weaken); err != nil {
+			return usageError{err}
+		}
+		o.Commit = readVersion().Commit
+		o.Progress = cmd.ErrOrStderr()
+		o.Verify = func(ctx context.Context, cfg config.Config) (verify.Report, error) {
+			return verifyAll(ctx, cfg, 2*time.Minute, newScreen(io.Discard))
+		}
+		report, err := drills.Run(cmd.Context(), entries, o)
+		if err != nil && report == nil {
+			return usageError{err}
+		}
+		if err := out.print(cmd.OutOrStdout(), report, report.WriteTable); err != nil {
+			return err
+		}
+		switch report.Verdict {
+		case drills.Different:
+			return errDifferent
+		case drills.Failed:
+			return fmt.Errorf("a drill could not be done")
+		}
+		return err
+	}
+	return cmd
+}
+
+// newDrillBroker is the broker that breaks on demand, in a process of its own.
+func newDrillBroker() *cobra.Command {
+	cmd := &cobra.Command{Use: faultbroker.Command + " DATADIR PORT", Hidden: true, Args: cobra.ExactArgs(2)}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		port, err := strconv.Atoi(given[1])
+		if err != nil {
+			return usagef("port %q is no number", given[1])
+		}
+		return faultbroker.Serve(cmd.Context(), faultbroker.ServeConfig{DataDir: given[0], Port: port, Admin: "127.0.0.1:0", Seed: uint64(os.Getpid()),
+			Out: cmd.OutOrStdout(), Logger: config.Log{Level: "warn", Format: "text"}.New(cmd.ErrOrStderr())})
+	}
+	return cmd
+}
+
+// newDrillMember is a member that drills kill.
+func newDrillMember() *cobra.Command {
+	cmd := &cobra.Command{Use: member.Command + " SPEC", Hidden: true, Args: cobra.ExactArgs(1)}
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		var spec member.Spec
+		if err := json.Unmarshal([]byte(given[0]), &spec); err != nil {
+			return usagef("the member's specification: %w", err)
+		}
+		return member.Run(cmd.Context(), spec, cmd.OutOrStdout(), config.Log{Level: "info", Format: "text"}.New(cmd.ErrOrStderr()))
+	}
+	return cmd
+}

@@ -1,0 +1,137 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark/tidemark/drills/oracle"
+)
+
+// Classes of findings that the benches themselves make.
+const (
+	Stuck         oracle.Class = "stuck"          // something did not get over an injection in time
+	Died          oracle.Class = "process-died"   // a process ended by itself
+	Unnamed       oracle.Class = "reason-missing" // a fault was not named where operators look
+	TooMuchMemory oracle.Class = "memory"         // more than the cell allows
+	Unquiet       oracle.Class = "not-quiet"      // with all faults healed, the feed did not become quiet
+	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one
+)
+
+// stuckError is a finding, not a failure of the drill.
+type stuckError struct{ error }
+
+// stage is a bench while a drill runs on it.
+type stage interface {
+	// do does one injection.
+	do(ctx context.Context, name string, rnd *rand.Rand) error
+	// watch looks after what runs until ctx ends: what ends by itself is a
+	// finding, and is started again.
+	watch(ctx context.Context)
+	// judge heals everything, waits for quiet and compares.
+	judge(ctx context.Context) error
+	// fill puts what was done and seen into the result.
+	fill(r *Result)
+	// close ends everything; the folder stays.
+	close()
+}
+
+// play runs a drill's lanes on a stage, then has it judged.
+func play(ctx context.Context, d Drill, seed uint64, findings *oracle.Findings, s stage, say func(string, ...any)) error {
+	watching, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() { s.watch(watching) })
+	g, lanes := errgroup.WithContext(ctx)
+	for n, lane := range d.Lanes {
+		rnd := source(seed, fmt.Sprintf("lane %d", n))
+		plan := schedule(lane, d.Random, d.Rounds, rnd)
+		g.Go(func() error { return inject(lanes, s, plan, rnd, findings, say) })
+	}
+	err := g.Wait()
+	stop()
+	watch.Wait()
+	if err != nil {
+		return err
+	}
+	say("all is injected: healing, waiting for quiet, comparing")
+	return s.judge(ctx)
+}
+
+// maxStuck is how many injections of a lane may fail to be got over before the
+// rest of it is given up.
+const maxStuck = 3
+
+func inject(ctx context.Context, s stage, plan []string, rnd *rand.Rand, findings *oracle.Findings, say func(string, ...any)) error {
+	stuck := 0
+	for i, name := range plan {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		start := time.Now()
+		err := s.do(ctx, name, rnd)
+		var not stuckError
+		switch {
+		case errors.As(err, &not):
+			say("%d of %d: %s: %v", i+1, len(plan), name, err)
+			findings.Add(Stuck, "%s: %v", name, err)
+			if stuck++; stuck == maxStuck {
+				return nil
+			}
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		default:
+			say("%d of %d: %s, %.1f s", i+1, len(plan), name, time.Since(start).Seconds())
+		}
+	}
+	return nil
+}
+
+// await looks until cond is nil; when patience ends first, what is wrong is a
+// stuckError.
+func await(ctx context.Context, patience time.Duration, what string, cond func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := cond()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return stuckError{fmt.Errorf("%s, not within %v: %w", what, patience, err)}
+			}
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// sleep lets time pass, as part of what is injected.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// environment is what a stage is set up in.
+type environment struct {
+	dir      string // of this drill
+	seed     uint64
+	kafka    string // host:port of a real broker; "": embedded
+	findings *oracle.Findings
+	tallies  *tallies
+	log      *slog.Logger
+	verify   Verifier
+}

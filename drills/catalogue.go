@@ -1,0 +1,54 @@
+package drills
+
+import "time"
+
+// Catalogue lists every drill.
+func Catalogue() []Drill { return append(projectionDrills(), systemDrills()...) }
+
+func one(names ...string) [][]string { return [][]string{names} }
+
+// few relations that change again and again: a zombie's late record then stands
+// behind a newer one of the same key.
+var few = Cell{Relations: 1500}
+
+func projectionDrills() []Drill {
+	all := []Drill{
+		{Name: "kill", About: "kill -9 of members at random times", Lanes: one("kill"), Rounds: 20, Rows: []string{"G04", "S08", "K07"}},
+		{Name: "kill-burst", About: "kill -9 of members right after their first record", Lanes: one("kill-burst"), Rounds: 15, Cell: Cell{Members: 1}, Rows: []string{"G04", "G25"}},
+		{Name: "kill-recovery", About: "kill -9 of members that read their tables' logs", Lanes: one("kill-recovery"), Rounds: 8, Rows: []string{"G12", "G19"}},
+		{Name: "kill-rebalance", About: "kill -9 of members while partitions move", Lanes: one("kill-rebalance"), Rounds: 4, Cell: Cell{Members: 3}, Rows: []string{"G01", "G22"}},
+		{Name: "kill-stopping", About: "kill -9 of members that stop gracefully", Lanes: one("kill-stopping"), Rounds: 15, Rows: []string{"G02", "G22"}},
+		{Name: "zombie", About: "owners paused past their session, with successors running", Lanes: one("zombie"), Rounds: 4, Cell: few, Rows: []string{"S05"}},
+		{Name: "wipe-state", About: "local stores gone between restarts", Lanes: one("wipe-state"), Rounds: 6, Rows: []string{"K06"}},
+		{Name: "old-state", About: "local stores restored to an older copy between restarts", Lanes: one("old-state"), Rounds: 6, Rows: []string{"K07"}},
+		{Name: "disk-full", About: "the state directory takes no more", Lanes: one("disk-full"), Rounds: 3},
+		{Name: "rolling-restart", About: "graceful restarts of 3 members one by one, static membership", Lanes: one("restart"), Rounds: 4, Cell: Cell{Members: 3, Session: 10 * time.Second}, Rows: []string{"G22", "C02"}},
+		{Name: "churn", About: "members come and go", Lanes: one("churn"), Rounds: 6, Cell: Cell{Members: 2}, Rows: []string{"G01", "S05"}},
+		{Name: "hot-standby", About: "kills and pauses with warm copies on the other members", Lanes: one("kill", "kill", "zombie"), Rounds: 3, Cell: Cell{HotStandby: true, Relations: 1500}},
+
+		{Name: "broker-stop", About: "the broker stands still for up to 30 s under load", Lanes: one("broker-stop"), Rounds: 3, Rows: []string{"G02", "G28", "S03"}},
+		{Name: "broker-restart", About: "the broker is restarted and killed under load", Lanes: one("broker-restart", "broker-kill"), Rounds: 4, Rows: []string{"G09", "G28", "S11"}},
+		{Name: "broker-slow", About: "a slow broker, four times the rate, bounded memory", Lanes: one("broker-slow"), Rounds: 1, Rows: []string{"S04"}},
+		{Name: "produce-errors", About: "writes answered with errors, retriable or not", Lanes: one("produce-error"), Rounds: 12, Rows: []string{"G05", "S01", "S03", "S09", "K05"}},
+		{Name: "group-errors", About: "commits and heartbeats answered with errors", Lanes: one("group-error"), Rounds: 8, Rows: []string{"S05", "S11"}},
+		{Name: "fetch-errors", About: "reads answered with errors", Lanes: one("fetch-error"), Rounds: 8, Rows: []string{"G09"}},
+		{Name: "lost-acks", About: "writes done whose answer never comes", Lanes: one("lost-ack", "cut"), Rounds: 10, Rows: []string{"S01", "S09", "K10"}},
+		{Name: "stall", About: "no packet gets through for up to 40 s", Lanes: one("stall"), Rounds: 2, Rows: []string{"G08"}},
+		{Name: "message-too-large", About: "an output takes no batch any more, then does again", Lanes: one("message-too-large"), Rounds: 3, Rows: []string{"G05"}},
+		{Name: "log-truncated", About: "the changelog starts after what the local store has seen", Lanes: one("log-truncated"), Rounds: 2, Cell: Cell{Members: 1}, Rows: []string{"G15"}},
+		{Name: "offset-ahead", About: "local offsets above the end of a log that lost its newest records", Lanes: one("offset-ahead"), Rounds: 2, Rows: []string{"G14", "G16"}},
+		{Name: "topic-recreated", About: "the changelog deleted and made anew", Lanes: one("table-recreated"), Rounds: 1, Rows: []string{"G14"}},
+		{Name: "input-recreated", About: "the input deleted and made anew", Lanes: one("input-recreated"), Rounds: 1, Rows: []string{"G14"}},
+
+		{Name: "poison", About: "one record in twenty cannot be used, with kills", Lanes: one("kill"), Rounds: 4, Cell: Cell{Poison: 0.05}, Rows: []string{"G03", "G06"}},
+		{Name: "duplicates", About: "half of all records come twice, with kills", Lanes: one("kill"), Rounds: 4, Cell: Cell{Duplicates: 0.5}},
+		{Name: "storm", About: "everything, at random, members and broker at once", Random: true, Rounds: 12, Cell: Cell{Members: 3, Relations: 2000}, Lanes: [][]string{
+			{"kill", "kill", "kill-burst", "kill-recovery", "kill-stopping", "zombie", "wipe-state", "old-state", "disk-full", "kill-rebalance"},
+			{"produce-error", "produce-error", "lost-ack", "cut", "group-error", "fetch-error", "broker-stop", "broker-restart", "broker-kill", "stall"},
+		}},
+	}
+	for i := range all {
+		all[i].Bench = Projection
+	}
+	return all
+}

@@ -1,0 +1,118 @@
+package drills
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Drill is one exercise.
+type Drill struct {
+	Name  string
+	About string
+	Bench Bench
+	Cell  Cell
+	// Lanes run beside each other; each does its injections in turn, Rounds
+	// times each, or draws Rounds of them when Random.
+	Lanes  [][]string
+	Random bool
+	Rounds int
+	// Rows of the bug log that the drill answers.
+	Rows []string
+}
+
+// Bench is where a drill runs.
+type Bench string
+
+// The benches.
+const (
+	Projection Bench = "projection" // synthetic changes, projection and display
+	System     Bench = "system"     // everything, commands over HTTP
+)
+
+// Cell is how the bench of a drill is set up. A zero field is the default.
+type Cell struct {
+	Members    int // processes, default 2
+	Rate       int // changes (or commands) per second, default 1500
+	Relations  int // that the changes are about, default 6000
+	Partitions int // count partitions, default 6
+	Duplicates float64
+	Poison     float64
+	HotStandby bool
+	// Session is how long a member may be silent, default 2 s, the least.
+	Session time.Duration
+	// SlowAcks delays every answer to what members produce by up to this, so
+	// that a kill meets records under way. Default 40 ms; negative: none.
+	SlowAcks time.Duration
+	// MaxMemory of a member, in bytes; default 600 MiB.
+	MaxMemory int64
+}
+
+func (c Cell) withDefaults() Cell {
+	or := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	or(&c.Members, 2)
+	or(&c.Rate, 1500)
+	or(&c.Relations, 6000)
+	or(&c.Partitions, 6)
+	if c.Duplicates == 0 {
+		c.Duplicates = 0.10
+	}
+	if c.Poison == 0 {
+		c.Poison = 0.002
+	}
+	if c.Session == 0 {
+		c.Session = 2 * time.Second
+	}
+	if c.SlowAcks == 0 {
+		c.SlowAcks = 40 * time.Millisecond
+	}
+	if c.MaxMemory == 0 {
+		c.MaxMemory = 600 << 20
+	}
+	return c
+}
+
+// needsFaults tells whether a drill needs a broker that breaks on demand.
+func (d Drill) needsFaults() bool {
+	for _, lane := range d.Lanes {
+		for _, name := range lane {
+			if i, ok := injections[name]; ok && i.faults {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Find looks a drill up.
+func Find(name string) (Drill, error) {
+	for _, d := range Catalogue() {
+		if d.Name == name {
+			return d, nil
+		}
+	}
+	return Drill{}, fmt.Errorf("there is no drill %q; `tidemark drill list` names them", name)
+}
+
+// check refuses a drill that names what does not exist.
+func (d Drill) check() error {
+	if d.Name == "" || d.About == "" || d.Rounds < 0 || strings.ContainsAny(d.Name, " ,") {
+		return fmt.Errorf("drill %q has no proper name, description or rounds", d.Name)
+	}
+	if !slices.Contains([]Bench{Projection, System}, d.Bench) {
+		return fmt.Errorf("drill %s: bench %q is unknown", d.Name, d.Bench)
+	}
+	for _, lane := range d.Lanes {
+		for _, name := range lane {
+			if !known(d.Bench, name) {
+				return fmt.Errorf("drill %s: injection %q is unknown on bench %s", d.Name, name, d.Bench)
+			}
+		}
+	}
+	return nil
+}

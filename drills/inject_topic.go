@@ -1,0 +1,166 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// tableRecreated loses the projection's changelog, which is its state. An
+// empty one must not be taken for the state of a beginning: either the members
+// say so and count nothing until an operator has their input counted again, or
+// they do that themselves. The verdict at the end is the same for both.
+func tableRecreated(ctx context.Context, r *rig, _ *rand.Rand) error {
+	return r.losing(ctx, topology.ProjectionTable, func() error {
+		return r.rebuild(ctx, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable)
+	})
+}
+
+// inputRecreated loses the projection's input and begins its offsets anew,
+// while the table holds receipts of the old ones.
+func inputRecreated(ctx context.Context, r *rig, _ *rand.Rand) error {
+	return r.losing(ctx, topology.BucketChanges, func() error {
+		err := r.rebuild(ctx, topology.BucketChanges, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable, topology.Quarantine)
+		if err != nil {
+			return err
+		}
+		return r.sender.Touch(ctx) // the facts, as they are read from their shards
+	})
+}
+
+// losing deletes a topic while everything is quiet and makes it anew, and has
+// it repaired as an operator would whom a member tells of it.
+func (r *rig) losing(ctx context.Context, stream string, repair func() error) error {
+	r.sender.Pause()
+	if err := r.caughtUp(ctx); err != nil {
+		return err
+	}
+	for _, m := range r.all() {
+		r.stop(m)
+		m.ForgetReasons()
+	}
+	r.watching().Close()
+	if err := r.recreate(ctx, stream); err != nil {
+		return err
+	}
+	if err := r.startAll(); err != nil {
+		return err
+	}
+	r.sender.Start(r.cell.Rate)
+	named, err := r.told(ctx, r.topo.Topic(stream))
+	if err != nil {
+		return err
+	}
+	if named {
+		r.sender.Pause()
+		for _, m := range r.all() {
+			r.stop(m)
+		}
+		if err := repair(); err != nil {
+			return err
+		}
+		if err := r.startAll(); err != nil {
+			return err
+		}
+		r.sender.Start(r.cell.Rate)
+	}
+	if err := r.watchAnew(); err != nil {
+		return err
+	}
+	return r.moving(ctx)
+}
+
+// told waits whether a member says that a topic is not the one it knew. That
+// nobody does is no finding yet: counting goes on, and is judged.
+func (r *rig) told(ctx context.Context, topic string) (bool, error) {
+	err := await(ctx, 30*time.Second, "a word on "+topic, func() error {
+		for _, m := range r.all() {
+			for _, reason := range m.Reasons() {
+				if containsAll(reason, []string{topic, "anew"}) {
+					return nil
+				}
+			}
+		}
+		return errors.New("nobody says that it was made anew")
+	})
+	var not stuckError
+	if errors.As(err, &not) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+func (r *rig) startAll() error {
+	for _, m := range r.all() {
+		if err := m.Start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchAnew forgets what was watched and begins with the topics as they are.
+func (r *rig) watchAnew() error {
+	w, err := oracle.Watch(r.kafkas, r.topo, r.findings, r.log)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watcher = w
+	return nil
+}
+
+// rebuild makes topics anew and has the groups read their input from its
+// start: what is in them is computed again.
+func (r *rig) rebuild(ctx context.Context, streams ...string) error {
+	for _, s := range streams {
+		if err := r.recreate(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, g := range []string{topology.ProjectionGroup, topology.DisplayGroup} {
+		// Static members stay in their group until their session is over.
+		id := r.topo.Group(g).ID
+		if err := await(ctx, patience, "forgetting what "+id+" has committed", func() error {
+			answer, err := r.admin.DeleteGroup(ctx, id)
+			if err == nil {
+				err = answer.Err
+			}
+			if errors.Is(err, kerr.GroupIDNotFound) {
+				return nil
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recreate deletes a topic and makes it anew.
+func (r *rig) recreate(ctx context.Context, stream string) error {
+	s := r.topo.Stream(stream)
+	if _, err := r.admin.DeleteTopic(ctx, s.Topic); err != nil {
+		return fmt.Errorf("deleting %s: %w", s.Topic, err)
+	}
+	settings := map[string]*string{}
+	for k, v := range s.Settings {
+		settings[k] = kadm.StringPtr(v)
+	}
+	return await(ctx, patience, "making the topic anew", func() error {
+		answer, err := r.admin.CreateTopic(ctx, int32(s.Partitions), -1, settings, s.Topic)
+		if err == nil {
+			err = answer.Err
+		}
+		return err
+	})
+}

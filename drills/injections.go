@@ -1,0 +1,64 @@
+package drills
+
+import (
+	"context"
+	"math/rand/v2"
+)
+
+// injection is one sort of harm. do returns when the system has got over it; a
+// stuckError says that it did not.
+type injection struct {
+	about  string
+	faults bool // needs a broker that breaks on demand
+	do     func(context.Context, *rig, *rand.Rand) error
+}
+
+// injections of the projection bench.
+var injections = map[string]injection{
+	"kill":           {about: "kill -9 of a member at any time", do: killAny},
+	"kill-burst":     {about: "kill -9 of a member 1-150 ms after its first record", do: killBurst},
+	"kill-recovery":  {about: "kill -9 of a member before it has read its tables' logs", do: killRecovering},
+	"kill-rebalance": {about: "kill -9 of a member while partitions move", do: killRebalancing},
+	"kill-stopping":  {about: "kill -9 of a member during its graceful stop", do: killStopping},
+	"zombie":         {about: "an owner paused past its session, until others have its partitions", do: zombie},
+	"restart":        {about: "graceful restart of every member, one after the other", do: rollingRestart},
+	"churn":          {about: "a member more, or one less", do: churn},
+
+	"wipe-state":      {about: "kill -9, local stores gone", do: wipeState},
+	"old-state":       {about: "kill -9, local stores replaced by an older copy", do: oldState},
+	"disk-full":       {about: "no file of a member can grow any more", do: diskFull},
+	"log-truncated":   {about: "the changelog's start moved past the local offset", do: logTruncated},
+	"offset-ahead":    {about: "the broker loses its newest records, local offsets are above the end", faults: true, do: offsetAhead},
+	"table-recreated": {about: "the changelog topic deleted and made anew", do: tableRecreated},
+	"input-recreated": {about: "the input topic deleted and made anew", do: inputRecreated},
+
+	"broker-stop":       {about: "the broker paused for 5-30 s under load", faults: true, do: brokerPause},
+	"broker-restart":    {about: "the broker stopped and started again", faults: true, do: brokerRestart},
+	"broker-kill":       {about: "kill -9 of the broker", faults: true, do: brokerKill},
+	"broker-slow":       {about: "every answer up to 2 s late, for 30 s, at four times the rate", faults: true, do: brokerSlow},
+	"produce-error":     {about: "an error of any kind answered to what members write", faults: true, do: produceError},
+	"group-error":       {about: "an error answered to commits, heartbeats, joining", faults: true, do: groupError},
+	"fetch-error":       {about: "an error answered to what members read", faults: true, do: fetchError},
+	"lost-ack":          {about: "a write done, its connection closed instead of an answer", faults: true, do: lostAck},
+	"cut":               {about: "every connection of the members cut", faults: true, do: cut},
+	"stall":             {about: "no packet gets through to the members for 10-40 s", faults: true, do: stall},
+	"message-too-large": {about: "max.message.bytes of an output far too small", do: messageTooLarge},
+}
+
+// known tells whether a bench has an injection.
+func known(b Bench, name string) bool {
+	if b == System {
+		_, ok := systemInjections[name]
+		return ok
+	}
+	_, ok := injections[name]
+	return ok
+}
+
+func (r *rig) do(ctx context.Context, name string, rnd *rand.Rand) error {
+	if err := injections[name].do(ctx, r, rnd); err != nil {
+		return err
+	}
+	r.tallies.inject(name)
+	return nil
+}

@@ -1,0 +1,125 @@
+package oracle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/verify"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// Quiet waits until every group has consumed its input, everything up to the
+// seals is displayed, and all of it is read. Seals are the newest of each
+// shard. When ctx ends first, the error says what is behind.
+func (w *Watcher) Quiet(ctx context.Context, seals []uint64) error {
+	if err := verify.WaitGroups(ctx, w.admin, w.topo); err != nil {
+		return err
+	}
+	if err := w.await(ctx, watched...); err != nil {
+		return err
+	}
+	wait := time.NewTicker(50 * time.Millisecond)
+	defer wait.Stop()
+	for {
+		behind := w.behind(seals)
+		if behind == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), behind)
+		case <-wait.C:
+		}
+	}
+	// Progress goes out behind the partial counts that it includes, so both are
+	// in display's input now.
+	if err := verify.WaitGroups(ctx, w.admin, w.topo); err != nil {
+		return err
+	}
+	return w.await(ctx, watched...)
+}
+
+// behind names a partition whose displayed progress has not reached the seals.
+func (w *Watcher) behind(seals []uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for d := range w.topo.Config.DisplayPartitions {
+		for c := range w.topo.Config.CountPartitions {
+			have := w.view.progress[[2]uint32{uint32(d), uint32(c)}]
+			for shard, want := range seals {
+				if have[uint32(shard)] < want {
+					return fmt.Errorf("count partition %d is displayed up to seal %d of shard %d on display partition %d, seal %d is due", c, have[uint32(shard)], shard, d, want)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Facts gives every relation with its version and state.
+type Facts func(yield func(topology.Relation, uint64, topology.State) error) error
+
+// Final compares every count with the facts and what was set aside with what
+// was poisoned. The system must be quiet.
+func (w *Watcher) Final(ctx context.Context, facts Facts, contract topology.HashContract) verify.Report {
+	opts := []kgo.Opt{kgo.SeedBrokers(w.brokers...), kgo.ClientID(ClientID)}
+	report := verify.Run(ctx, verify.Config{
+		Facts: func(_ context.Context, yield func(verify.Fact) error) error {
+			return facts(func(r topology.Relation, version uint64, s topology.State) error {
+				return yield(verify.Fact{Relation: r, Version: version, State: s})
+			})
+		},
+		Projection: verify.ReadTable(w.topo.Topic(topology.ProjectionTable), opts...),
+		Display:    verify.ReadTable(w.topo.Topic(topology.DisplayTable), opts...),
+		Contract:   &contract,
+	})
+	w.Judge(report)
+	w.Settle()
+	return report
+}
+
+// Judge takes the differences of a verification into the findings.
+func (w *Watcher) Judge(r verify.Report) {
+	for class, n := range r.Counts {
+		for _, d := range r.Differences {
+			if d.Class == class {
+				w.findings.Add(Class(class), "%s %s %s %s: %s", d.Kind, d.Target, d.User, d.State, d.Reason)
+				n--
+			}
+		}
+		w.findings.AddMany(Class(class), n, "the verification describes no more of them")
+	}
+	if r.Verdict == verify.Unknown && len(r.Counts) == 0 {
+		w.findings.Add("unknown", "%s", r.Reason)
+	}
+}
+
+// Settle checks what must hold once the system is quiet: the newest record of
+// every table key is its winner, and what is set aside is what was poisoned.
+func (w *Watcher) Settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	v := w.view
+	for table, t := range v.tables {
+		for key, s := range t.keys {
+			if s.last < s.highest {
+				w.findings.Add(StaleLast, "%s, key %.60q: the newest record is version %d, the winner %d", table, key, s.last, s.highest)
+			}
+		}
+	}
+	for at, reason := range v.poison {
+		if got := v.aside[v.inputs[0]][at]; got != reason {
+			w.findings.Add(QuarantineMissing, "%s/%d at offset %d was poisoned for %s, set aside for %q", v.inputs[0], at.partition, at.offset, reason, got)
+		}
+	}
+	for topic, aside := range v.aside {
+		for at, reason := range aside {
+			if topic != v.inputs[0] || v.poison[at] == "" {
+				w.findings.Add(QuarantineExtra, "%s/%d at offset %d was set aside for %s", topic, at.partition, at.offset, reason)
+			}
+		}
+	}
+}

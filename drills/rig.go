@@ -1,0 +1,279 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/drills/faultbroker"
+	"github.com/tidemark/tidemark/drills/member"
+	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/drills/traffic"
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// rig is the projection bench: a broker, members, traffic, the oracle.
+type rig struct {
+	environment
+	cell   Cell
+	weak   gokakit.Weakness
+	topo   *topology.Topology
+	broker *faultbroker.Broker // nil: a real one
+	kafkas []string
+	client *kgo.Client
+	admin  *kadm.Client
+	sender *traffic.Sender
+
+	mu      sync.Mutex
+	watcher *oracle.Watcher
+	members []*member.Member
+	gone    []*member.Member        // that were taken away for good
+	busy    map[*member.Member]bool // something is being done to it
+	named   int                     // members that ever were
+	slow    int                     // the fault of slow acks; 0: none
+}
+
+const (
+	brokerShards  = 2
+	displayShards = 3
+	patience      = 90 * time.Second
+)
+
+// newRig starts everything and waits until every member consumes. Changes are
+// there before the first member is (G25 of the bug log).
+func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakness) (r *rig, err error) {
+	r = &rig{environment: env, cell: cell.withDefaults(), weak: weak, busy: map[*member.Member]bool{}}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if err := r.startBroker(); err != nil {
+		return r, err
+	}
+	if err := r.createTopics(ctx); err != nil {
+		return r, err
+	}
+	if r.watcher, err = oracle.Watch(r.kafkas, r.topo, r.findings, r.log); err != nil {
+		return r, err
+	}
+	t := traffic.Default(r.seed)
+	t.Relations, t.Duplicates, t.Poison = r.cell.Relations, r.cell.Duplicates, r.cell.Poison
+	g := traffic.New(t, member.Manifest(r.topo.Config), r.topo.Config)
+	if r.sender, err = traffic.NewSender(r.kafkas, r.topo.Topic(topology.BucketChanges), g); err != nil {
+		return r, err
+	}
+	r.sender.Start(r.cell.Rate)
+	for range r.cell.Members {
+		if _, err := r.addMember(); err != nil {
+			return r, err
+		}
+	}
+	return r, await(ctx, patience, "starting the members", r.allReady)
+}
+
+func (r *rig) startBroker() (err error) {
+	r.kafkas = []string{r.kafka}
+	if r.kafka != "" {
+		return nil
+	}
+	if r.broker, err = faultbroker.Start(r.dir); err != nil {
+		return err
+	}
+	r.kafkas = []string{r.broker.Address()}
+	return r.slowDown(context.Background())
+}
+
+// slowDown installs the cell's slow acks; they end with the broker's process.
+func (r *rig) slowDown(ctx context.Context) error {
+	if r.broker == nil || r.cell.SlowAcks < 0 {
+		return nil
+	}
+	for _, kind := range []faultbroker.Kind{faultbroker.DelayAck, faultbroker.DelayWork} {
+		if _, err := r.broker.Break(ctx, faultbroker.Fault{Kind: kind, Client: memberClients, Most: r.cell.SlowAcks}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// memberClients is the prefix of the members' client ids.
+const memberClients = "member-"
+
+func (r *rig) createTopics(ctx context.Context) (err error) {
+	c := topology.DefaultConfig()
+	// Drills share a real broker.
+	c.Prefix = fmt.Sprintf("drill.x%x", r.seed^uint64(time.Now().UnixNano()))
+	c.Shards, c.CountPartitions, c.DisplayPartitions = brokerShards, r.cell.Partitions, displayShards
+	if r.topo, err = topology.New(c); err != nil {
+		return err
+	}
+	if r.client, err = kafkaadmin.Client(r.kafkas, nil, kgo.ClientID(oracle.ClientID)); err != nil {
+		return err
+	}
+	r.admin = kadm.NewClient(r.client)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return kafkaadmin.Create(ctx, r.client, r.topo)
+}
+
+// addMember starts a member under a name that no other ever had.
+func (r *rig) addMember() (*member.Member, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.named++
+	name := fmt.Sprintf("m%d", r.named)
+	m := member.New(member.Spec{
+		Brokers: r.kafkas, Topology: r.topo.Config, Instance: name, StateDir: filepath.Join(r.dir, "state", name),
+		Session: r.cell.Session, Refresh: 20 * time.Millisecond, WriteBehind: 64 << 10, HotStandby: r.cell.HotStandby, Weakness: r.weak,
+	}, r.dir)
+	if err := m.Start(); err != nil {
+		return nil, err
+	}
+	r.members = append(r.members, m)
+	return m, nil
+}
+
+func (r *rig) all() []*member.Member {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]*member.Member(nil), r.members...)
+}
+
+// take chooses a member that nothing is being done to and reserves it.
+func (r *rig) take(ctx context.Context, rnd *rand.Rand) (*member.Member, func(), error) {
+	var m *member.Member
+	err := await(ctx, patience, "finding a member", func() error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		var free []*member.Member
+		for _, m := range r.members {
+			if !r.busy[m] {
+				free = append(free, m)
+			}
+		}
+		if len(free) == 0 {
+			return errors.New("something is being done to each")
+		}
+		m = free[rnd.IntN(len(free))]
+		r.busy[m] = true
+		return nil
+	})
+	return m, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.busy, m)
+	}, err
+}
+
+func (r *rig) allReady() error {
+	for _, m := range r.all() {
+		if !m.IsReady() {
+			reason := "has said nothing"
+			if all := m.Reasons(); len(all) > 0 {
+				reason = all[len(all)-1]
+			}
+			return fmt.Errorf("member %s: %s", m.Spec.Instance, reason)
+		}
+	}
+	return nil
+}
+
+// kill ends a member as a power cut would.
+func (r *rig) kill(m *member.Member) {
+	m.Process().Kill()
+	r.tallies.killed()
+}
+
+// revive starts a member and waits for its first record.
+func (r *rig) revive(ctx context.Context, m *member.Member) error {
+	if err := m.Start(); err != nil {
+		return err
+	}
+	return r.awaitFirst(ctx, m)
+}
+
+func (r *rig) awaitFirst(ctx context.Context, m *member.Member) error {
+	first := m.FirstRecord()
+	err := await(ctx, patience, "member "+m.Spec.Instance+" handling a record", func() error {
+		select {
+		case <-first:
+			return nil
+		default:
+			return fmt.Errorf("ready: %v, %s", m.IsReady(), lastOf(m.Reasons()))
+		}
+	})
+	if err == nil {
+		_, toFirst := m.Times()
+		r.tallies.first(toFirst)
+	}
+	return err
+}
+
+func lastOf(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return all[len(all)-1]
+}
+
+// moving waits until every partition of the changelog has grown, so that every
+// partition has an owner at work.
+func (r *rig) moving(ctx context.Context) error {
+	before := r.watching().TableEnd()
+	return await(ctx, patience, "every partition being counted", func() error {
+		for p, end := range r.watching().TableEnd() {
+			if end <= before[p] {
+				return fmt.Errorf("partition %d stands at %d", p, end)
+			}
+		}
+		return nil
+	})
+}
+
+func (r *rig) watching() *oracle.Watcher {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.watcher
+}
+
+// awaitReason waits until a member says why it is not ready, in words that
+// contain all of these; that none does is a finding.
+func (r *rig) awaitReason(ctx context.Context, m []*member.Member, within time.Duration, words ...string) error {
+	err := await(ctx, within, "naming the fault", func() error {
+		var last string
+		for _, m := range m {
+			for _, reason := range m.Reasons() {
+				if last = reason; containsAll(reason, words) {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("no member is not ready for %q; the last said: %.300s", words, last)
+	})
+	var not stuckError
+	if errors.As(err, &not) {
+		r.findings.Add(Unnamed, "%v", err)
+		return nil
+	}
+	return err
+}
+
+func containsAll(s string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(strings.ToLower(s), strings.ToLower(w)) {
+			return false
+		}
+	}
+	return true
+}

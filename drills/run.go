@@ -1,0 +1,175 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/internal/gokakit"
+)
+
+// Options of a run.
+type Options struct {
+	Seed     uint64
+	Rounds   int    // of each drill; 0: the drill's own
+	Parallel int    // drills at a time; 0: 1
+	Kafka    string // host:port of a real broker; "": the embedded one
+	Keep     bool   // keep logs and state of every drill, not only of those that found something
+	Dir      string // for logs and state; "": a temporary folder
+	Weakness gokakit.Weakness
+	Commit   string
+	Verify   Verifier
+	Progress io.Writer
+}
+
+// Entry is a drill and how many rounds of it.
+type Entry struct {
+	Drill  string
+	Rounds int // 0: the drill's own
+}
+
+// Run does the drills and reports. An error means that nothing could be done
+// at all.
+func Run(ctx context.Context, entries []Entry, o Options) (*Report, error) {
+	drills, err := resolve(entries, o)
+	if err != nil {
+		return nil, err
+	}
+	dir := o.Dir
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "tidemark-drill-"); err != nil {
+			return nil, err
+		}
+	}
+	r := &Report{Started: time.Now().UTC(), Seed: o.Seed, Broker: "embedded", Commit: o.Commit, Results: make([]Result, len(drills)),
+		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)}
+	if o.Kafka != "" {
+		r.Broker = o.Kafka
+	}
+	p := &printer{out: o.Progress}
+	var g errgroup.Group
+	g.SetLimit(max(1, o.Parallel))
+	for i, d := range drills {
+		g.Go(func() error {
+			r.Results[i] = runOne(ctx, d, o, filepath.Join(dir, fmt.Sprintf("%02d-%s", i+1, d.Name)), p)
+			return nil
+		})
+	}
+	_ = g.Wait()
+	r.Seconds = time.Since(r.Started).Seconds()
+	r.judge()
+	if o.Dir == "" {
+		_ = os.Remove(dir) // only if nothing was kept
+	}
+	return r, ctx.Err()
+}
+
+func resolve(entries []Entry, o Options) ([]Drill, error) {
+	var drills []Drill
+	for _, e := range entries {
+		d, err := Find(e.Drill)
+		if err != nil {
+			return nil, err
+		}
+		if e.Rounds > 0 {
+			d.Rounds = e.Rounds
+		}
+		if o.Rounds > 0 {
+			d.Rounds = o.Rounds
+		}
+		if err := d.check(); err != nil {
+			return nil, err
+		}
+		drills = append(drills, d)
+	}
+	return drills, nil
+}
+
+// printer writes progress lines, one at a time.
+type printer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (p *printer) say(drill, format string, a ...any) {
+	if p.out == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, "%s %s: %s\n", time.Now().Format("15:04:05"), drill, fmt.Sprintf(format, a...))
+}
+
+// runOne does one drill in a folder of its own, which stays when something was
+// found or when it is to be kept.
+func runOne(ctx context.Context, d Drill, o Options, dir string, p *printer) Result {
+	res := Result{Drill: d.Name, Bench: d.Bench, Seed: o.Seed, Injected: map[string]int{}}
+	if o.Kafka != "" && (d.needsFaults() || d.Bench == System) {
+		res.Verdict, res.Reason = Skipped, "it needs the embedded broker"
+		return res
+	}
+	start := time.Now()
+	findings := new(oracle.Findings)
+	say := func(format string, a ...any) { p.say(d.Name, format, a...) }
+	err := perform(ctx, d, o, dir, findings, &res, say)
+	res.Seconds = time.Since(start).Seconds()
+	res.Figures.PerSecond = float64(res.Figures.Events) / res.Seconds
+	res.Found, res.Differences = findings.Counts(), findings.Lines()
+	switch {
+	case findings.Total() > 0:
+		res.Verdict = Different
+	case err != nil:
+		res.Verdict, res.Reason = Failed, err.Error()
+	default:
+		res.Verdict = Equal
+	}
+	if err != nil && res.Reason == "" {
+		res.Reason = err.Error()
+	}
+	say("%s after %.0f s", res.Verdict, res.Seconds)
+	if o.Keep || res.Verdict != Equal {
+		res.Kept = dir
+	} else if err := os.RemoveAll(dir); err != nil {
+		say("removing its folder: %v", err)
+	}
+	return res
+}
+
+func perform(ctx context.Context, d Drill, o Options, dir string, findings *oracle.Findings, res *Result, say func(string, ...any)) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	logFile, err := os.Create(filepath.Join(dir, "drill.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, findings: findings, tallies: newTallies(), verify: o.Verify,
+		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	say("starting, %d rounds, seed %d", d.Rounds, o.Seed)
+	s, err := setUp(ctx, d, o, env)
+	if err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	defer s.close()
+	err = play(ctx, d, o.Seed, findings, s, say)
+	s.fill(res)
+	return err
+}
+
+func setUp(ctx context.Context, d Drill, o Options, env environment) (stage, error) {
+	if d.Bench == System {
+		return nil, errors.New("not built yet")
+	}
+	return newRig(ctx, env, d.Cell, o.Weakness)
+}

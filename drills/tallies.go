@@ -1,0 +1,65 @@
+package drills
+
+import (
+	"maps"
+	"sync"
+	"time"
+)
+
+// tallies count what was done to a bench.
+type tallies struct {
+	mu       sync.Mutex
+	injected map[string]int
+	kills    int
+	pauses   int
+	faults   int
+	firsts   []time.Duration
+	stops    []time.Duration
+}
+
+func newTallies() *tallies { return &tallies{injected: map[string]int{}} }
+
+func (t *tallies) inject(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.injected[name]++
+}
+
+func (t *tallies) killed() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kills++
+}
+
+func (t *tallies) paused() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pauses++
+}
+
+func (t *tallies) broke(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.faults += n
+}
+
+func (t *tallies) first(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.firsts = append(t.firsts, d)
+}
+
+func (t *tallies) stopped(d time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stops = append(t.stops, d)
+}
+
+// fill puts the tallies into a result.
+func (t *tallies) fill(r *Result) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r.Injected = maps.Clone(t.injected)
+	r.Figures.Kills, r.Figures.Pauses, r.Figures.Faults = t.kills, t.pauses, t.faults
+	r.Figures.ToFirst, r.Figures.Stop = spread(t.firsts), spread(t.stops)
+}

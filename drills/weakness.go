@@ -1,0 +1,35 @@
+package drills
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tidemark/tidemark/internal/gokakit"
+)
+
+// weaknesses are the mechanisms that can be switched off, by name.
+var weaknesses = map[string]gokakit.Weakness{
+	"gate":      gokakit.WithoutGate,
+	"barrier":   gokakit.WithoutBarrier,
+	"fence":     gokakit.WithoutFence,
+	"version":   gokakit.WithoutVersion,
+	"repair":    gokakit.WithoutRepair,
+	"ownership": gokakit.WithoutOwnership,
+	"atomicity": gokakit.WithoutAtomicity,
+	"order":     gokakit.WithoutOrder,
+	"log-check": gokakit.WithoutLogCheck,
+}
+
+// ParseWeakness reads names of mechanisms to switch off.
+func ParseWeakness(names []string) (w gokakit.Weakness, err error) {
+	for _, name := range names {
+		one, ok := weaknesses[name]
+		if !ok {
+			return 0, fmt.Errorf("mechanism %q is not one of %s", name, strings.Join(slices.Sorted(maps.Keys(weaknesses)), ", "))
+		}
+		w |= one
+	}
+	return w, nil
+}
