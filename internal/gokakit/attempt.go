@@ -93,6 +93,9 @@ func (a *attempt) run() error {
 // boundStop bounds how long a stop may take once ctx has ended, even when
 // Kafka does not answer any more.
 func (a *attempt) boundStop() (stopped func()) {
+	if a.cfg.weak.has(WithoutBoundedStop) {
+		return func() {}
+	}
 	done := make(chan struct{})
 	stop := context.AfterFunc(a.ctx, func() {
 		if wait(done, ackGrace) {

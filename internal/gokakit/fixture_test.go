@@ -120,8 +120,15 @@ func (s *store) testAck(w *write, offset int64) error {
 }
 
 // testTopology is the default with 4 count and 2 display partitions.
-func testTopology(t testing.TB) *topology.Topology {
-	return testenv.Topology(t, func(c *topology.Config) { c.CountPartitions, c.DisplayPartitions, c.Shards = 4, 2, 2 })
+func testTopology(t testing.TB) *topology.Topology { return testTopologyOf(t, 4) }
+
+func testTopologyOf(t testing.TB, partitions int) *topology.Topology {
+	topo := testenv.Topology(t, func(c *topology.Config) { c.CountPartitions, c.DisplayPartitions, c.Shards = partitions, 2, 2 })
+	topo.Groups = append(topo.Groups, topology.Group{Name: plainGroup, ID: "tidemark.plain", Inputs: []string{topology.BucketChanges}, Outputs: []string{topology.PartialCounts}})
+	return topo
 }
+
+// plainGroup has no table.
+const plainGroup = "plain"
 
 const soon = 30 * time.Second

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -35,6 +37,7 @@ type world struct {
 	admin  *kadm.Client
 
 	input, table, out string // topics
+	group             string
 	sent              map[string]uint64
 	perPartition      [4]int64
 }
@@ -49,15 +52,20 @@ func newWorld(t testing.TB) *world {
 func worldAt(t testing.TB, brokers []string) *world {
 	topo := testTopology(t)
 	testenv.CreateTopics(t, brokers, topo)
-	w := &world{t: t, topo: topo, broker: brokers, sent: map[string]uint64{},
+	w := &world{t: t, topo: topo, broker: brokers, sent: map[string]uint64{}, group: topo.Group(topology.ProjectionGroup).ID,
 		input: topo.Topic(topology.BucketChanges), table: topo.Topic(topology.ProjectionTable), out: topo.Topic(topology.PartialCounts)}
-	var err error
-	if w.client, err = kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.client.Close)
-	w.admin = kadm.NewClient(w.client)
+	w.connect()
 	return w
+}
+
+// connect makes new clients, which know nothing of former topics.
+func (w *world) connect() {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(w.broker...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(cl.Close)
+	w.client, w.admin = cl, kadm.NewClient(cl)
 }
 
 func (w *world) cluster() *kfake.Cluster { return w.kafka.Cluster() }
@@ -177,19 +185,30 @@ func (m *member) live() *attempt {
 }
 
 // committed is the group's offset on a partition; 0 when there is none.
-func (w *world) committed(partition int) int64 {
+func (w *world) committed(partition int) (at int64) {
 	w.t.Helper()
-	offsets, err := w.admin.FetchOffsets(w.t.Context(), w.topo.Group(topology.ProjectionGroup).ID)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	o, _ := offsets.Lookup(w.input, int32(partition))
-	return max(0, o.At)
+	testenv.Eventually(w.t, soon, func() error {
+		offsets, err := w.admin.FetchOffsets(w.t.Context(), w.group)
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			return nil
+		}
+		o, _ := offsets.Lookup(w.input, int32(partition))
+		at = max(0, o.At)
+		return err
+	})
+	return at
 }
 
 // counted waits until everything that was sent is committed, and says how the
 // table's log differs from it; "" when not at all.
 func (w *world) counted() string {
+	w.t.Helper()
+	w.taken()
+	return w.compare()
+}
+
+// taken waits until everything that was sent is committed.
+func (w *world) taken() {
 	w.t.Helper()
 	testenv.Eventually(w.t, soon, func() error {
 		for p, n := range w.perPartition {
@@ -199,7 +218,6 @@ func (w *world) counted() string {
 		}
 		return nil
 	})
-	return w.compare()
 }
 
 func (w *world) compare() string {
@@ -321,4 +339,25 @@ func counterValue(c prometheus.Counter) float64 {
 		panic(err)
 	}
 	return m.GetCounter().GetValue()
+}
+
+func (w *world) delete(topic string) {
+	w.t.Helper()
+	if _, err := w.admin.DeleteTopics(w.t.Context(), topic); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// eventuallyNamed waits until ready says why it is not.
+func eventuallyNamed(t testing.TB, ready func() error, why ...string) {
+	t.Helper()
+	testenv.Eventually(t, soon, func() error {
+		err := ready()
+		for _, w := range why {
+			if err == nil || !strings.Contains(err.Error(), w) {
+				return fmt.Errorf("ready does not say %q but: %w", w, err)
+			}
+		}
+		return nil
+	})
 }

@@ -341,12 +341,7 @@ func rebuildAfter(poison error) func(*testing.T, Weakness) string {
 			}
 		})
 		w.send(8)
-		testenv.Eventually(t, soon, func() error {
-			if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "offset 3") || !strings.Contains(err.Error(), "this record is poison") {
-				return fmt.Errorf("ready says: %w", err)
-			}
-			return nil
-		})
+		eventuallyNamed(t, m.Ready, "offset 3", "this record is poison")
 		if c := w.committed(2); c > 3 {
 			return fmt.Sprintf("committed %d past the record", c)
 		}
@@ -368,9 +363,8 @@ func rebuildAfter(poison error) func(*testing.T, Weakness) string {
 // partitions and sees no new generation.
 func restart(t *testing.T, weak Weakness) string {
 	w := newWorld(t)
-	group := w.topo.Group(topology.ProjectionGroup).ID
 	generation := func(members int) (int, error) {
-		g := w.cluster().GroupInfo(group)
+		g := w.cluster().GroupInfo(w.group)
 		if g == nil || g.State != "Stable" || len(g.Members) != members {
 			return 0, errNotYet
 		}

@@ -52,6 +52,7 @@ const (
 	WithoutTombstoneRule                      // a table may be given nil values
 	WithoutRebuild                            // a failed processor stays down
 	WithoutStaticMember                       // members have no name of their own
+	WithoutBoundedStop                        // a stop waits for Kafka as long as it takes
 	WithoutRecoveryGate                       // a view answers before it has read its table
 )
 

@@ -1,0 +1,457 @@
+package gokakit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/tidemark/tidemark/internal/embedded"
+	"github.com/tidemark/tidemark/internal/testenv"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// frost lies over a network: what is sent does not arrive, and nobody is told.
+type frost struct {
+	mu   sync.Mutex
+	thaw chan struct{} // nil while nothing is frozen
+}
+
+func (f *frost) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.thaw = make(chan struct{})
+}
+
+func (f *frost) melt() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.thaw != nil {
+		close(f.thaw)
+		f.thaw = nil
+	}
+}
+
+func (f *frost) listen(network, address string) (net.Listener, error) {
+	l, err := net.Listen(network, address)
+	return frostListener{l, f}, err
+}
+
+type frostListener struct {
+	net.Listener
+	frost *frost
+}
+
+func (l frostListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &frostConn{Conn: c, frost: l.frost, closed: make(chan struct{})}, nil
+}
+
+type frostConn struct {
+	net.Conn
+	frost  *frost
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *frostConn) wait() {
+	c.frost.mu.Lock()
+	thaw := c.frost.thaw
+	c.frost.mu.Unlock()
+	if thaw != nil {
+		select {
+		case <-thaw:
+		case <-c.closed:
+		}
+	}
+}
+
+func (c *frostConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.wait()
+	return n, err
+}
+
+func (c *frostConn) Write(p []byte) (int, error) {
+	c.wait()
+	return c.Conn.Write(p)
+}
+
+func (c *frostConn) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// coldWorld is a world whose broker can fall silent.
+func coldWorld(t *testing.T) (*world, *frost) {
+	f := new(frost)
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(500*time.Millisecond), kfake.ListenFn(f.listen),
+		kfake.BrokerConfigs(map[string]string{"default.replication.factor": "1"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	t.Cleanup(f.melt)
+	return worldAt(t, c.ListenAddrs()), f
+}
+
+const stopLimit = 5 * time.Second
+
+// stopped says whether stop returns within the limit.
+func stopped(stop func()) error {
+	start := time.Now()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		stop()
+	}()
+	if !wait(done, stopLimit) {
+		return fmt.Errorf("not stopped after %v", time.Since(start))
+	}
+	return nil
+}
+
+// A stop takes less than 5 s with records on their way, whether the broker
+// answers or not; what was on its way is done again later.
+func TestStopIsBounded(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, weak Weakness) error{
+		"broker up": func(t *testing.T, _ Weakness) error {
+			w := newWorld(t)
+			m := w.start(nil)
+			w.ready(m)
+			w.send(50)
+			if err := stopped(m.stop); err != nil {
+				return err
+			}
+			w.start(nil)
+			return orNil(w.counted())
+		},
+		"broker silent": func(t *testing.T, weak Weakness) error {
+			w, f := coldWorld(t)
+			gate := make(chan struct{})
+			var begun atomic.Int64
+			m := w.start(func(c *ProcessorConfig) {
+				c.weak = weak
+				c.Handle = func(p *Partition, r Record) error {
+					begun.Add(1)
+					<-gate
+					return count(p, r)
+				}
+			})
+			w.ready(m)
+			w.send(20)
+			testenv.Eventually(t, soon, func() error {
+				if begun.Load() < 4 {
+					return errNotYet
+				}
+				return nil
+			})
+			f.freeze()
+			close(gate)
+			if err := stopped(m.stop); err != nil {
+				f.melt()
+				m.stop()
+				return err
+			}
+			f.melt()
+			w.start(nil)
+			return orNil(w.counted())
+		},
+		"broker silent while it joins": func(t *testing.T, _ Weakness) error {
+			w, f := coldWorld(t)
+			w.send(5)
+			f.freeze()
+			m := w.start(nil)
+			if err := stopped(m.stop); err != nil {
+				return err
+			}
+			f.melt()
+			w.start(nil)
+			return orNil(w.counted())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := run(t, 0); err != nil {
+				t.Error(err)
+			}
+			if name == "broker silent" {
+				if err := run(t, WithoutBoundedStop); err == nil {
+					t.Error("a stop that nothing bounds looks the same")
+				}
+			}
+		})
+	}
+}
+
+func orNil(difference string) error {
+	if difference == "" {
+		return nil
+	}
+	return errors.New(difference)
+}
+
+// A processor that loses its broker says so, and goes on when it is back (G08).
+func TestSilentBrokerIsNamed(t *testing.T) {
+	t.Parallel()
+	w, f := coldWorld(t)
+	m := w.start(nil)
+	w.ready(m)
+	w.send(5)
+	f.freeze()
+	testenv.Eventually(t, soon, func() error {
+		if m.Ready() == nil {
+			return errors.New("still ready")
+		}
+		return nil
+	})
+	if err := m.Ready(); err == nil || !strings.Contains(err.Error(), "kafka") && !strings.Contains(err.Error(), "building anew") {
+		t.Errorf("ready says: %v", err)
+	}
+	f.melt()
+	w.send(5)
+	if d := w.counted(); d != "" {
+		t.Error(d)
+	}
+	w.ready(m)
+}
+
+// Processor and view start before their broker, wait for it by name, and
+// survive its restart: the view stays readable and catches up (G09, G28).
+func TestBrokerComesAndGoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	broker := func() *embedded.Kafka {
+		k, err := embedded.StartKafka(embedded.KafkaConfig{DataDir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	k := broker()
+	w := worldAt(t, k.Brokers())
+	if err := k.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	m := w.start(nil)
+	v := w.view(nil)
+	for name, ready := range map[string]func() error{"processor": m.Ready, "view": v.Ready} {
+		if err := ready(); err == nil {
+			t.Errorf("%s is ready without a broker", name)
+		}
+	}
+	k = broker()
+	w.ready(m)
+	testenv.Eventually(t, soon, v.Ready)
+	w.send(5)
+	v.shows(w)
+	for range 3 {
+		if err := k.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.difference(w); err != nil {
+			t.Errorf("while the broker is away: %v", err)
+		}
+		k = broker()
+		w.send(5)
+		if d := w.counted(); d != "" {
+			t.Error(d)
+		}
+		v.shows(w)
+	}
+	v.stop()
+	m.stop()
+	if err := k.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Partitions move within one attempt as members come and go, and nothing is
+// lost, counted twice, or built anew (G01).
+func TestRebalance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	one := w.start(nil)
+	w.ready(one)
+	w.send(10)
+	var others []*member
+	for i := range 2 {
+		others = append(others, w.start(func(c *ProcessorConfig) { c.Instance, c.HotStandby = fmt.Sprint("other", i), i == 1 }))
+		w.send(10)
+	}
+	if d := w.counted(); d != "" {
+		t.Fatal(d)
+	}
+	for _, m := range others {
+		w.ready(m)
+		m.stop()
+		w.send(10)
+	}
+	if d := w.counted(); d != "" { // once the session of the stopped ones is over
+		t.Fatal(d)
+	}
+	for _, m := range append(others, one) {
+		if n := counterValue(m.metrics.rebuilds); n > 0 {
+			t.Errorf("a member was built anew %v times", n)
+		}
+	}
+}
+
+// A processor without a table emits each input at least once, in order per
+// partition, and commits behind what it emits, through rebalances.
+func TestWithoutTable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.group = w.topo.Group(plainGroup).ID
+	plain := func(c *ProcessorConfig) {
+		c.Group, c.Schema, c.StateDir = plainGroup, nil, ""
+		c.Handle = func(p *Partition, r Record) error {
+			if _, err := p.Get("k"); !errors.Is(err, errNoTable) {
+				return fmt.Errorf("get: %w", err)
+			}
+			if _, err := p.Derived("g", "i"); !errors.Is(err, errNoTable) {
+				return fmt.Errorf("derived: %w", err)
+			}
+			if err := p.Put("k", []byte("v")); !errors.Is(err, errNoTable) {
+				return fmt.Errorf("put: %w", err)
+			}
+			return p.Emit(w.out, topology.OnPartition(r.Partition%2, r.Key), fmt.Append(nil, r.Offset))
+		}
+	}
+	one := w.start(plain)
+	w.ready(one)
+	w.send(10)
+	two := w.start(func(c *ProcessorConfig) { plain(c); c.Instance = "two" })
+	w.send(10)
+	w.taken()
+	w.ready(two)
+	w.send(10)
+	w.taken()
+	last := map[string]int64{}
+	for p := range 2 {
+		for _, r := range w.log(w.out, p) {
+			var at int64
+			_, _ = fmt.Sscan(string(r.value), &at)
+			source := r.key[5:9]
+			if at > last[source]+1 {
+				t.Errorf("source partition %s: %d after %d", source, at, last[source])
+			}
+			last[source] = max(last[source], at)
+		}
+	}
+	for p := range 4 {
+		if at := last[fmt.Sprintf("%04x", p)]; at != 29 {
+			t.Errorf("partition %d was emitted up to %d", p, at)
+		}
+	}
+}
+
+// An owner that comes to a partition after it was lost does not start, and
+// what it started is over when losing it is.
+func TestOwningALostPartition(t *testing.T) {
+	b := newBench(t, 0, nil)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	a := &attempt{Processor: &Processor{metrics: mustMetrics(), log: quiet()}, ctx: ctx, cancel: cancel, producer: b.producer}
+	var running atomic.Int64
+	p := &Partition{store: b.store, lane: b.lane, owner: ownerRun(func(ctx context.Context) error {
+		running.Add(1)
+		defer running.Add(-1)
+		<-ctx.Done()
+		return ctx.Err()
+	})}
+	if err := p.own(a); err != nil {
+		t.Fatal(err)
+	}
+	p.lose()
+	if n := running.Load(); n != 0 {
+		t.Error("the owner runs on")
+	}
+	if err := p.own(a); err != nil || running.Load() != 0 || a.ctx.Err() != nil {
+		t.Errorf("owning a lost partition: %v, attempt %v", err, context.Cause(a.ctx))
+	}
+}
+
+type ownerRun func(context.Context) error
+
+func (ownerRun) Settled(string, []byte, int64, []Derived) {}
+func (f ownerRun) Run(ctx context.Context) error          { return f(ctx) }
+
+// An owner that fails, or panics, fails the processor by name.
+func TestOwnerFails(t *testing.T) {
+	t.Parallel()
+	for why, run := range map[string]func(context.Context) error{
+		"the flusher is broken": func(context.Context) error { return errors.New("the flusher is broken") },
+		"panic: flush":          func(context.Context) error { panic("flush") },
+	} {
+		w := newWorld(t)
+		m := w.start(func(c *ProcessorConfig) { c.NewOwner = func(*Partition) Owner { return ownerRun(run) } })
+		eventuallyNamed(t, m.Ready, "partition ", why)
+	}
+}
+
+type idle struct{}
+
+func (idle) Settled(string, []byte, int64, []Derived) {}
+func (idle) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func idleOwner(*Partition) Owner { return idle{} }
+
+// However early a member is stopped, in whatever phase, it stops cleanly, and
+// the next one counts right (G22). The test binary's leak check sees what it
+// leaves behind.
+func TestStartStopChurn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	dir := t.TempDir()
+	w.send(20)
+	for i := range 25 {
+		m := w.start(func(c *ProcessorConfig) { c.StateDir, c.NewOwner = dir, idleOwner })
+		switch {
+		case i%5 == 4:
+			w.ready(m)
+		default:
+			time.Sleep(time.Duration(i) * 4 * time.Millisecond) // the moment of the stop
+		}
+		if err := stopped(m.stop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.start(func(c *ProcessorConfig) { c.StateDir = dir })
+	if d := w.counted(); d != "" {
+		t.Error(d)
+	}
+}
+
+// A committed offset that the input's log has lost is named, never skipped.
+func TestLostInputIsNamed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.start(nil)
+	w.send(3)
+	if d := w.counted(); d != "" {
+		t.Fatal(d)
+	}
+	m.stop()
+	w.send(5)
+	if err := w.cluster().DeleteRecords(w.input, 1, 6); err != nil {
+		t.Fatal(err)
+	}
+	m = w.start(nil)
+	eventuallyNamed(t, m.Ready, w.input+"/1", "records were lost")
+	if c := w.committed(1); c != 3 {
+		t.Errorf("the offset has become %d", c)
+	}
+}
