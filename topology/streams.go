@@ -58,6 +58,7 @@ const (
 	BucketChanges   = "bucket-changes"
 	PartialCounts   = "partial-counts"
 	Quarantine      = "quarantine"
+	IntakeTable     = "intake-table"
 	ProjectionTable = "projection-table"
 	DisplayTable    = "display-table"
 )
@@ -110,6 +111,7 @@ func New(c Config) (*Topology, error) {
 		t.Streams = append(t.Streams, s)
 	}
 	stream(Stream{Name: CDC, Partitions: c.Shards, Key: "relation", Value: "Debezium envelope of an outbox row (JSON)", PlacedBy: "source shard", For: "intake"})
+	stream(Stream{Name: IntakeTable, Partitions: c.Shards, Table: true, Key: "partition|~ledger, or partition|~suspicion:seal:part", Value: "tidemark.v1.IntakeRow", PlacedBy: "source shard, named in the key", For: "intake: what its next seal is verified with"})
 	stream(Stream{Name: Facts, Partitions: c.Shards, Key: "partition|relation", Value: "tidemark.v1.RelationChange", PlacedBy: "source shard, named in the key", For: "cache floor, analytics: every transition in commit order per shard"})
 	stream(Stream{Name: BucketChanges, Partitions: c.CountPartitions, Key: "partition|virtual bucket|relation, or partition|~watermark:shard", Value: "tidemark.v1.BucketChange", PlacedBy: "route of the virtual bucket, named in the key", For: "projection"})
 	stream(Stream{Name: ProjectionTable, Partitions: c.CountPartitions, Table: true, Key: "as bucket-changes, or partition|~checkpoint", Value: "tidemark.v1.ProjectionRow", PlacedBy: "named in the key", For: "projection, verification"})
@@ -120,7 +122,7 @@ func New(c Config) (*Topology, error) {
 		g.ID = c.Prefix + "." + g.Name
 		t.Groups = append(t.Groups, g)
 	}
-	group(Group{Name: IntakeGroup, Inputs: []string{CDC}, Outputs: []string{Facts, BucketChanges, Quarantine}})
+	group(Group{Name: IntakeGroup, Inputs: []string{CDC}, Outputs: []string{Facts, BucketChanges, Quarantine}, Table: IntakeTable})
 	group(Group{Name: ProjectionGroup, Inputs: []string{BucketChanges}, Outputs: []string{PartialCounts, Quarantine}, Table: ProjectionTable})
 	group(Group{Name: DisplayGroup, Inputs: []string{PartialCounts}, Outputs: []string{Quarantine}, Table: DisplayTable})
 	return t, nil

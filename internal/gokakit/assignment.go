@@ -31,14 +31,14 @@ func (a *attempt) partition(number int) (*Partition, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if p = a.partitions[number]; p == nil {
-		p = &Partition{number: number, logs: a.logs, lane: newLane(a.producer, number, nil, "", nil)}
+		p = &Partition{number: number, logs: a.logs, inputs: a.inputs, lane: newLane(a.producer, number, nil, "", nil)}
 		a.partitions[number] = p
 	}
 	return p, nil
 }
 
 func (a *attempt) opened(n int, s *store) {
-	p := &Partition{number: n, store: s, logs: a.logs, client: a.cfg.Client, table: a.table}
+	p := &Partition{number: n, store: s, logs: a.logs, client: a.cfg.Client, table: a.table, inputs: a.inputs}
 	if a.cfg.NewOwner != nil {
 		p.owner = a.cfg.NewOwner(p)
 	}

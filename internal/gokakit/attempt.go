@@ -2,6 +2,7 @@ package gokakit
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -25,6 +26,7 @@ type attempt struct {
 	after    error // why the attempt before it ended; nil for the first
 	logs     *topics
 	line     *lifeline
+	inputs   map[string]uint32 // see Partition.InputEpoch
 	goka     *goka.Processor
 	producer *producer
 	joined   atomic.Int64 // when the partitions were taken over last, Unix ns; 0: not yet
@@ -57,6 +59,9 @@ func (p *Processor) attempt(parent context.Context, after error) error {
 	defer a.logs.close()
 	outputs, err := a.outputs()
 	if err != nil {
+		return err
+	}
+	if err := a.knowInputs(); err != nil {
 		return err
 	}
 	if a.producer, err = newProducer(p.cfg.Client, outputs, p.metrics, func(err error) { a.cancel(err) }); err != nil {
@@ -145,6 +150,20 @@ func (a *attempt) outputs() (map[string]int, error) {
 		counts[s.Topic] = s.Partitions
 	}
 	return counts, nil
+}
+
+// knowInputs notes which incarnation of each input topic this attempt reads.
+func (a *attempt) knowInputs() error {
+	a.inputs = map[string]uint32{}
+	for _, name := range a.cfg.Topology.Group(a.cfg.Group).Inputs {
+		topic := a.cfg.Topology.Topic(name)
+		d, err := a.logs.detail(topic)
+		if err != nil {
+			return err
+		}
+		a.inputs[topic] = binary.BigEndian.Uint32(d.ID[:4])
+	}
+	return nil
 }
 
 func (a *attempt) build() (*goka.Processor, error) {

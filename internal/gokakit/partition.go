@@ -15,7 +15,8 @@ type Partition struct {
 	logs   *topics
 	client Client
 	table  string
-	owner  Owner // nil when the processor has none
+	owner  Owner             // nil when the processor has none
+	inputs map[string]uint32 // by topic
 
 	mu     sync.Mutex
 	lost   bool // for good: a partition that comes back is a new one
@@ -39,6 +40,10 @@ func (p *Partition) Owner() Owner { return p.owner }
 
 // Number is the partition's number.
 func (p *Partition) Number() int { return p.number }
+
+// InputEpoch tells incarnations of an input topic apart: it changes when the
+// topic is deleted and made anew, and its offsets begin again.
+func (p *Partition) InputEpoch(topic string) uint32 { return p.inputs[topic] }
 
 // Get reads the newest value of a key, this handler's own writes included; nil
 // when there is none. The caller must not change it.

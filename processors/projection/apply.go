@@ -15,7 +15,19 @@ type State struct {
 	Bucket   *tidemarkv1.BucketCount
 }
 
-// Apply counts a change that stood at inputOffset. It returns the row to
+// Input is where a change stood: its offset, in which incarnation of the input
+// topic. Offsets of different incarnations cannot be compared.
+type Input struct {
+	Epoch  uint32
+	Offset int64
+}
+
+// includes tells whether a bucket's counts have the effect of an input.
+func includes(b *tidemarkv1.BucketCount, in Input) bool {
+	return b.Seq > 0 && b.InputEpoch == in.Epoch && in.Offset <= b.InputOffset
+}
+
+// Apply counts a change that stood at in. It returns the row to
 // write, or nil when the change alters nothing:
 //
 //   - a version not above the projected one is old or a duplicate (I2, I3);
@@ -23,17 +35,16 @@ type State struct {
 //   - the delta is between the projected state and the change's absolute
 //     state, whatever lay between (I6: nothing that a client or an event says
 //     is added);
-//   - an input offset that the bucket already includes is never counted again:
-//     it restores a relation that the log has lost and leaves the bucket as it
-//     is.
+//   - an input that the bucket already includes is never counted again: it
+//     restores a relation that the log has lost and leaves the bucket as it is.
 //
 // A count that would go below zero is ErrNegative: the bucket is wrong and must
 // be rebuilt, not clamped (C6).
-func Apply(old State, c *tidemarkv1.RelationChange, inputOffset int64) (*tidemarkv1.ProjectedRelation, error) {
+func Apply(old State, c *tidemarkv1.RelationChange, in Input) (*tidemarkv1.ProjectedRelation, error) {
 	if c.RelationVersion <= old.Relation.GetVersion() {
 		return nil, nil
 	}
-	bucket := &tidemarkv1.BucketCount{InputOffset: -1}
+	bucket := new(tidemarkv1.BucketCount)
 	if old.Bucket != nil {
 		bucket = old.Bucket
 	}
@@ -42,20 +53,21 @@ func Apply(old State, c *tidemarkv1.RelationChange, inputOffset int64) (*tidemar
 		Version:          c.RelationVersion,
 		StateChangedAtUs: c.StateChangedAtUs,
 		Position:         c.Position,
-		InputOffset:      inputOffset,
+		InputOffset:      in.Offset,
 		RouteEpoch:       c.Placement.GetRouteEpoch(),
 		Generation:       c.Placement.GetGeneration(),
 		CommittedAtUs:    c.CommittedAtUs,
 		Bucket:           bucket,
 	}
-	if inputOffset <= bucket.InputOffset {
+	if includes(bucket, in) {
 		return next, nil
 	}
 	counted := &tidemarkv1.BucketCount{
 		Active:      bucket.Active + active(c.State) - active(old.Relation.GetState()),
 		Disliked:    bucket.Disliked + disliked(c.State) - disliked(old.Relation.GetState()),
 		Seq:         bucket.Seq + 1,
-		InputOffset: inputOffset,
+		InputOffset: in.Offset,
+		InputEpoch:  in.Epoch,
 	}
 	if counted.Active < 0 || counted.Disliked < 0 {
 		return nil, fmt.Errorf("%w: active %d, disliked %d after event %d of the bucket", ErrNegative, counted.Active, counted.Disliked, counted.Seq)

@@ -22,7 +22,7 @@ type counter struct {
 }
 
 func (c *counter) apply(t interface{ Fatal(...any) }, user string, ch *tidemarkv1.RelationChange, offset int64) bool {
-	next, err := Apply(State{c.relations[user], c.bucket}, ch, offset)
+	next, err := Apply(State{c.relations[user], c.bucket}, ch, Input{1, offset})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestApplySequences(t *testing.T) {
 }
 
 func TestApplyRestoresALostRelationWithoutCountingIt(t *testing.T) {
-	bucket := &tidemarkv1.BucketCount{Active: 7, Seq: 9, InputOffset: 40}
-	next, err := Apply(State{Bucket: bucket}, change(3, topology.Liked), 40)
+	bucket := &tidemarkv1.BucketCount{Active: 7, Seq: 9, InputOffset: 40, InputEpoch: 1}
+	next, err := Apply(State{Bucket: bucket}, change(3, topology.Liked), Input{1, 40})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +104,28 @@ func TestApplyRestoresALostRelationWithoutCountingIt(t *testing.T) {
 	}
 }
 
+// The offsets of an input topic that was deleted and made anew begin again;
+// they must not be taken for ones that the bucket includes.
+func TestApplyCountsAfterTheInputTopicWasMadeAnew(t *testing.T) {
+	old := State{
+		Relation: &tidemarkv1.ProjectedRelation{State: tidemarkv1.State(topology.Liked), Version: 1, InputOffset: 40},
+		Bucket:   &tidemarkv1.BucketCount{Active: 7, Seq: 9, InputOffset: 40, InputEpoch: 1},
+	}
+	next, err := Apply(old, change(2, topology.Unliked), Input{2, 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b := next.Bucket; b.Active != 6 || b.Seq != 10 || b.InputEpoch != 2 || b.InputOffset != 0 {
+		t.Fatalf("bucket %v", b)
+	}
+}
+
 func TestApplyRefusesANegativeBucket(t *testing.T) {
 	old := State{
 		Relation: &tidemarkv1.ProjectedRelation{State: tidemarkv1.State(topology.Liked), Version: 1},
 		Bucket:   &tidemarkv1.BucketCount{Seq: 1, InputOffset: 0},
 	}
-	if _, err := Apply(old, change(2, topology.Unliked), 1); !errors.Is(err, ErrNegative) {
+	if _, err := Apply(old, change(2, topology.Unliked), Input{1, 1}); !errors.Is(err, ErrNegative) {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -223,7 +239,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string, value []byte, partition int) {
 		var b tidemarkv1.BucketChange
 		if decode(m, topology.Record{Key: key, Value: value, Partition: partition}, &b) == nil && b.GetRelation() != nil {
-			if next, err := Apply(State{}, b.GetRelation(), 0); err == nil && next == nil {
+			if next, err := Apply(State{}, b.GetRelation(), Input{1, 0}); err == nil && next == nil {
 				t.Fatal("a first change of a relation was not counted")
 			}
 		}

@@ -105,6 +105,7 @@ func news(row []byte) (*tidemarkv1.SourceWatermark, int64) {
 func (f *flusher) mark(target string, committedAtUs int64) {
 	d, known := f.dirty[target]
 	if !known {
+		f.projection.dirty.Inc()
 		f.order = append(f.order, target)
 	}
 	d.committedAtUs = max(d.committedAtUs, committedAtUs)
@@ -154,6 +155,7 @@ func (f *flusher) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped = true
+	f.projection.dirty.Sub(float64(len(f.dirty)))
 	f.calm.Broadcast()
 }
 
@@ -251,7 +253,6 @@ func (f *flusher) flush() error {
 	if len(w.targets) == 0 && !w.progressed {
 		return nil
 	}
-	f.projection.dirty.Set(float64(len(w.targets)))
 	if err := f.emit(w); err != nil {
 		return err
 	}
@@ -331,6 +332,7 @@ func (f *flusher) emit(w work) error {
 		}
 	}
 	f.emitted.Add(float64(len(w.targets)))
+	f.projection.dirty.Sub(float64(len(w.targets)))
 	return nil
 }
 

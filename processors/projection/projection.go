@@ -80,7 +80,7 @@ func New(cfg Config) (*gokakit.Processor, error) {
 
 func (p *projection) register(reg prometheus.Registerer) error {
 	p.emitted = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_projection_partials_total", Help: "Partial counts emitted."})
-	p.dirty = prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_projection_dirty_targets", Help: "Targets whose partial count is not out yet."})
+	p.dirty = prometheus.NewGauge(prometheus.GaugeOpts{Name: "tidemark_projection_dirty_targets", Help: "Targets of this process whose partial count is not out yet."})
 	if reg == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (p *projection) count(part *gokakit.Partition, r topology.Record, c *tidema
 	if err != nil {
 		return err
 	}
-	next, err := Apply(old, c, r.Offset)
+	next, err := Apply(old, c, Input{part.InputEpoch(r.Topic), r.Offset})
 	if errors.Is(err, ErrNegative) {
 		return p.setAside(part, r, quarantine.Refuse(quarantine.NegativeCount, "%v", err))
 	}

@@ -712,7 +712,10 @@ type BucketCount struct {
 	// Number of events that this bucket has taken, from 1, dense.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Highest input offset whose effect these counts include.
-	InputOffset   int64 `protobuf:"varint,4,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	InputOffset int64 `protobuf:"varint,4,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	// Which incarnation of the input topic the offset is of: another number after
+	// the topic was deleted and made anew.
+	InputEpoch    uint32 `protobuf:"varint,5,opt,name=input_epoch,json=inputEpoch,proto3" json:"input_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,6 +774,13 @@ func (x *BucketCount) GetSeq() uint64 {
 func (x *BucketCount) GetInputOffset() int64 {
 	if x != nil {
 		return x.InputOffset
+	}
+	return 0
+}
+
+func (x *BucketCount) GetInputEpoch() uint32 {
+	if x != nil {
+		return x.InputEpoch
 	}
 	return 0
 }
@@ -1090,7 +1100,7 @@ type PartialCount struct {
 	Partition uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	Active    int64                  `protobuf:"varint,2,opt,name=active,proto3" json:"active,omitempty"`
 	Disliked  int64                  `protobuf:"varint,3,opt,name=disliked,proto3" json:"disliked,omitempty"`
-	// Changelog offset of the partition that the sum includes.
+	// One more than the partition's changelog offset that the sum includes.
 	Seq           uint64  `protobuf:"varint,4,opt,name=seq,proto3" json:"seq,omitempty"`
 	Generation    uint64  `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`
 	ManifestId    uint64  `protobuf:"varint,6,opt,name=manifest_id,json=manifestId,proto3" json:"manifest_id,omitempty"`
@@ -1557,9 +1567,10 @@ type ReceivedInterval struct {
 	XorSum uint64 `protobuf:"fixed64,4,opt,name=xor_sum,json=xorSum,proto3" json:"xor_sum,omitempty"`
 	// True when an event id could not be read: xor_sum says nothing.
 	Blind bool `protobuf:"varint,5,opt,name=blind,proto3" json:"blind,omitempty"`
-	// True when rows of a neighbouring interval may be among these: the counts
-	// say nothing, the ids do.
-	Mixed         bool `protobuf:"varint,6,opt,name=mixed,proto3" json:"mixed,omitempty"`
+	// True when the counts are not of exactly this interval; the ids decide.
+	Mixed bool `protobuf:"varint,6,opt,name=mixed,proto3" json:"mixed,omitempty"`
+	// Highest outbox id among the rows.
+	HighestId     int64 `protobuf:"varint,7,opt,name=highest_id,json=highestId,proto3" json:"highest_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1634,6 +1645,13 @@ func (x *ReceivedInterval) GetMixed() bool {
 		return x.Mixed
 	}
 	return false
+}
+
+func (x *ReceivedInterval) GetHighestId() int64 {
+	if x != nil {
+		return x.HighestId
+	}
+	return 0
 }
 
 // OffsetHole is a run of offsets that the change feed's partition no longer
@@ -1714,8 +1732,8 @@ type SourceLedger struct {
 	Absent []byte `protobuf:"bytes,9,opt,name=absent,proto3" json:"absent,omitempty"`
 	// Since the last proven seal.
 	Holes []*OffsetHole `protobuf:"bytes,10,rep,name=holes,proto3" json:"holes,omitempty"`
-	// True when the ids were too many to keep.
-	Overflow      bool `protobuf:"varint,11,opt,name=overflow,proto3" json:"overflow,omitempty"`
+	// Highest id for which there was no room; 0 when all were kept.
+	UnkeptId      int64 `protobuf:"varint,11,opt,name=unkept_id,json=unkeptId,proto3" json:"unkept_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1820,11 +1838,11 @@ func (x *SourceLedger) GetHoles() []*OffsetHole {
 	return nil
 }
 
-func (x *SourceLedger) GetOverflow() bool {
+func (x *SourceLedger) GetUnkeptId() int64 {
 	if x != nil {
-		return x.Overflow
+		return x.UnkeptId
 	}
-	return false
+	return 0
 }
 
 // Suspicion says that a proof and what intake received do not agree. Which ids
@@ -2268,12 +2286,14 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\fBucketChange\x129\n" +
 	"\brelation\x18\x01 \x01(\v2\x1b.tidemark.v1.RelationChangeH\x00R\brelation\x12<\n" +
 	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermarkB\x06\n" +
-	"\x04body\"v\n" +
+	"\x04body\"\x97\x01\n" +
 	"\vBucketCount\x12\x16\n" +
 	"\x06active\x18\x01 \x01(\x03R\x06active\x12\x1a\n" +
 	"\bdisliked\x18\x02 \x01(\x03R\bdisliked\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12!\n" +
-	"\finput_offset\x18\x04 \x01(\x03R\vinputOffset\"\xfd\x02\n" +
+	"\finput_offset\x18\x04 \x01(\x03R\vinputOffset\x12\x1f\n" +
+	"\vinput_epoch\x18\x05 \x01(\rR\n" +
+	"inputEpoch\"\xfd\x02\n" +
 	"\x11ProjectedRelation\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
@@ -2340,18 +2360,20 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"DisplayRow\x12:\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x1c.tidemark.v1.DisplaySnapshotH\x00R\bsnapshot\x12<\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1e.tidemark.v1.PartitionProgressH\x00R\bprogressB\x06\n" +
-	"\x04body\"\x94\x01\n" +
+	"\x04body\"\xb3\x01\n" +
 	"\x10ReceivedInterval\x12\x12\n" +
 	"\x04seal\x18\x01 \x01(\x04R\x04seal\x12\x13\n" +
 	"\x05to_id\x18\x02 \x01(\x03R\x04toId\x12\x12\n" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x17\n" +
 	"\axor_sum\x18\x04 \x01(\x06R\x06xorSum\x12\x14\n" +
 	"\x05blind\x18\x05 \x01(\bR\x05blind\x12\x14\n" +
-	"\x05mixed\x18\x06 \x01(\bR\x05mixed\"0\n" +
+	"\x05mixed\x18\x06 \x01(\bR\x05mixed\x12\x1d\n" +
+	"\n" +
+	"highest_id\x18\a \x01(\x03R\thighestId\"0\n" +
 	"\n" +
 	"OffsetHole\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x03R\x04from\x12\x0e\n" +
-	"\x02to\x18\x02 \x01(\x03R\x02to\"\x84\x03\n" +
+	"\x02to\x18\x02 \x01(\x03R\x02to\"\x85\x03\n" +
 	"\fSourceLedger\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12\x1d\n" +
 	"\n" +
@@ -2367,8 +2389,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"highest_id\x18\b \x01(\x03R\thighestId\x12\x16\n" +
 	"\x06absent\x18\t \x01(\fR\x06absent\x12-\n" +
 	"\x05holes\x18\n" +
-	" \x03(\v2\x17.tidemark.v1.OffsetHoleR\x05holes\x12\x1a\n" +
-	"\boverflow\x18\v \x01(\bR\boverflow\"\xaa\x04\n" +
+	" \x03(\v2\x17.tidemark.v1.OffsetHoleR\x05holes\x12\x1b\n" +
+	"\tunkept_id\x18\v \x01(\x03R\bunkeptId\"\xaa\x04\n" +
 	"\tSuspicion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seal\x18\x02 \x01(\x04R\x04seal\x12\x1d\n" +

@@ -262,6 +262,9 @@ func (this *BucketCount) EqualVT(that *BucketCount) bool {
 	if this.InputOffset != that.InputOffset {
 		return false
 	}
+	if this.InputEpoch != that.InputEpoch {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -805,6 +808,9 @@ func (this *ReceivedInterval) EqualVT(that *ReceivedInterval) bool {
 	if this.Mixed != that.Mixed {
 		return false
 	}
+	if this.HighestId != that.HighestId {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -901,7 +907,7 @@ func (this *SourceLedger) EqualVT(that *SourceLedger) bool {
 			}
 		}
 	}
-	if this.Overflow != that.Overflow {
+	if this.UnkeptId != that.UnkeptId {
 		return false
 	}
 	return string(this.unknownFields) == string(that.unknownFields)
@@ -1519,6 +1525,11 @@ func (m *BucketCount) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.InputEpoch != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InputEpoch))
+		i--
+		dAtA[i] = 0x28
 	}
 	if m.InputOffset != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InputOffset))
@@ -2238,6 +2249,11 @@ func (m *ReceivedInterval) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.HighestId != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HighestId))
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Mixed {
 		i--
 		if m.Mixed {
@@ -2355,13 +2371,8 @@ func (m *SourceLedger) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
-	if m.Overflow {
-		i--
-		if m.Overflow {
-			dAtA[i] = 1
-		} else {
-			dAtA[i] = 0
-		}
+	if m.UnkeptId != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.UnkeptId))
 		i--
 		dAtA[i] = 0x58
 	}
@@ -2960,6 +2971,9 @@ func (m *BucketCount) SizeVT() (n int) {
 	if m.InputOffset != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.InputOffset))
 	}
+	if m.InputEpoch != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.InputEpoch))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3287,6 +3301,9 @@ func (m *ReceivedInterval) SizeVT() (n int) {
 	if m.Mixed {
 		n += 2
 	}
+	if m.HighestId != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.HighestId))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -3350,8 +3367,8 @@ func (m *SourceLedger) SizeVT() (n int) {
 			n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 		}
 	}
-	if m.Overflow {
-		n += 2
+	if m.UnkeptId != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.UnkeptId))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -4560,6 +4577,25 @@ func (m *BucketCount) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.InputOffset |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field InputEpoch", wireType)
+			}
+			m.InputEpoch = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.InputEpoch |= uint32(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -6208,6 +6244,25 @@ func (m *ReceivedInterval) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Mixed = bool(v != 0)
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HighestId", wireType)
+			}
+			m.HighestId = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.HighestId |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -6586,9 +6641,9 @@ func (m *SourceLedger) UnmarshalVT(dAtA []byte) error {
 			iNdEx = postIndex
 		case 11:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Overflow", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field UnkeptId", wireType)
 			}
-			var v int
+			m.UnkeptId = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -6598,12 +6653,11 @@ func (m *SourceLedger) UnmarshalVT(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				v |= int(b&0x7F) << shift
+				m.UnkeptId |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			m.Overflow = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -8540,6 +8594,25 @@ func (m *BucketCount) UnmarshalVTUnsafe(dAtA []byte) error {
 					break
 				}
 			}
+		case 5:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field InputEpoch", wireType)
+			}
+			m.InputEpoch = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.InputEpoch |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -10184,6 +10257,25 @@ func (m *ReceivedInterval) UnmarshalVTUnsafe(dAtA []byte) error {
 				}
 			}
 			m.Mixed = bool(v != 0)
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HighestId", wireType)
+			}
+			m.HighestId = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.HighestId |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -10559,9 +10651,9 @@ func (m *SourceLedger) UnmarshalVTUnsafe(dAtA []byte) error {
 			iNdEx = postIndex
 		case 11:
 			if wireType != 0 {
-				return fmt.Errorf("proto: wrong wireType = %d for field Overflow", wireType)
+				return fmt.Errorf("proto: wrong wireType = %d for field UnkeptId", wireType)
 			}
-			var v int
+			m.UnkeptId = 0
 			for shift := uint(0); ; shift += 7 {
 				if shift >= 64 {
 					return protohelpers.ErrIntOverflow
@@ -10571,12 +10663,11 @@ func (m *SourceLedger) UnmarshalVTUnsafe(dAtA []byte) error {
 				}
 				b := dAtA[iNdEx]
 				iNdEx++
-				v |= int(b&0x7F) << shift
+				m.UnkeptId |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
 			}
-			m.Overflow = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
