@@ -84,6 +84,9 @@ func (e *connectError) Error() string {
 	return fmt.Sprintf("the Connect worker answers %d: %s", e.Status, e.Message)
 }
 
+// connectClient keeps no connection: calls are rare.
+var connectClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+
 // connectCall sends body, if any, as JSON, and reads the answer into v, if
 // any.
 func connectCall(ctx context.Context, method, url string, body, v any) error {
@@ -98,7 +101,7 @@ func connectCall(ctx context.Context, method, url string, body, v any) error {
 		return fmt.Errorf("calling the Connect worker: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := connectClient.Do(req)
 	if err != nil {
 		return fmt.Errorf("calling the Connect worker: %w", err)
 	}
