@@ -142,7 +142,7 @@ func (b *builder) cdc(context.Context) error {
 func (b *builder) intake(context.Context) error {
 	in, err := intake.New(intake.Config{
 		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
-		Logger: b.log, Registerer: b.metrics,
+		StateDir: b.stateDir("intake"), Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return err

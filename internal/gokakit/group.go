@@ -21,6 +21,7 @@ type membership struct {
 }
 
 func (a *attempt) membership(cfg *sarama.Config) goka.ConsumerGroupBuilder {
+	cfg.Consumer.Group.ResetInvalidOffsets = a.cfg.SkipLost
 	build := goka.ConsumerGroupBuilderWithConfig(cfg)
 	return func(brokers []string, group, clientID string) (sarama.ConsumerGroup, error) {
 		g, err := build(brokers, group, clientID)
@@ -65,6 +66,10 @@ func (m *membership) watch() {
 	for err := range m.ConsumerGroup.Errors() {
 		var c *sarama.ConsumerError
 		if errors.As(err, &c) && errors.Is(err, sarama.ErrOffsetOutOfRange) {
+			if m.attempt.cfg.SkipLost {
+				m.attempt.fail(fmt.Errorf("reading %s/%d: the log has lost records that were not read; group %s goes on with the oldest", c.Topic, c.Partition, m.attempt.group))
+				continue
+			}
 			m.attempt.fail(fmt.Errorf("reading %s/%d: the group's committed offset is not in the log: records were lost to retention, or the topic was made anew; set the offset of group %s by hand once that is understood", c.Topic, c.Partition, m.attempt.group))
 			continue
 		}

@@ -30,6 +30,10 @@ type ProcessorConfig struct {
 	// static, so that a restart does not move partitions.
 	Instance   string
 	HotStandby bool // keep the other partitions' tables warm
+	// SkipLost goes on with the oldest record when the log has lost those at
+	// the committed offset. Only for a group that names by itself what it then
+	// lacks; every other stops there.
+	SkipLost bool
 	// WriteBehind is how many bytes of acked rows a partition gathers in RAM
 	// before it writes them to its store; default 4 MiB.
 	WriteBehind int

@@ -35,11 +35,12 @@ type Effects struct {
 	Seal       uint64            // of Sealed
 	SealedAtUs int64             // of Sealed
 	Emissions  []Emission
+
+	seen sighting // for the shard's ledger
 }
 
-// Core is intake without its surroundings. Its only state is what a
-// deployment is born with: where relations are counted. It is safe for
-// concurrent use.
+// Core is what intake makes of one record. Its only state is what a deployment
+// is born with: where relations are counted. It is safe for concurrent use.
 type Core struct {
 	manifest                       topology.Manifest
 	countPartitions                int
@@ -80,6 +81,12 @@ func NewCore(t *topology.Topology, manifest topology.Manifest) (*Core, error) {
 func (c *Core) Apply(r topology.Record) Effects {
 	w := c.pool.Get().(*workspace)
 	defer c.pool.Put(w)
+	e := c.apply(r, w)
+	e.seen = w.sighting()
+	return e
+}
+
+func (c *Core) apply(r topology.Record, w *workspace) Effects {
 	if no := w.decode(r); no != nil {
 		return c.quarantine(r, no, w.slow)
 	}
@@ -89,8 +96,16 @@ func (c *Core) Apply(r topology.Record) Effects {
 	case topology.AggregateSeal:
 		return c.sealed(w)
 	default:
-		return c.proven(w)
+		return Effects{Outcome: Proven, Slow: w.slow}
 	}
+}
+
+// see is what a record tells its shard's ledger.
+func (c *Core) see(r topology.Record) sighting {
+	w := c.pool.Get().(*workspace)
+	defer c.pool.Put(w)
+	_ = w.decode(r) // a record that cannot be used was received all the same
+	return w.sighting()
 }
 
 // changed sends a transition to facts, in commit order of its shard, and to
@@ -121,13 +136,6 @@ func (c *Core) sealed(w *workspace) Effects {
 		e.Emissions[p] = Emission{c.bucketChanges, topology.WatermarkKey(p, int(w.mark.Shard)), value}
 	}
 	return e
-}
-
-// proven is where a seal's settled interval (w.proof) will be compared with
-// the outbox ids that came, and a difference be named. Until then a proof is
-// checked for its form only.
-func (c *Core) proven(w *workspace) Effects {
-	return Effects{Outcome: Proven, Slow: w.slow}
 }
 
 func (c *Core) quarantine(r topology.Record, no *quarantine.Refusal, slow bool) Effects {

@@ -15,6 +15,8 @@ import (
 type message struct {
 	aggregate string // of topology's aggregate types
 	slow      bool   // some part was not in the usual shape
+	placed    bool   // the envelope is right and in its shard's partition
+	eventRead bool   // the event's members are in event
 
 	relation topology.Relation
 	change   tidemarkv1.RelationChange
@@ -34,7 +36,7 @@ func operation(op string) bool { return op == "c" || op == "r" }
 // decode fills m from r, or says why r cannot be used. It is a function of r
 // alone.
 func (m *message) decode(r topology.Record) *quarantine.Refusal {
-	m.slow = false
+	m.slow, m.placed, m.eventRead, m.aggregate = false, false, false, ""
 	if r.Value == nil {
 		return quarantine.Refuse(quarantine.NullPayload, "the record has no value")
 	}
@@ -48,6 +50,7 @@ func (m *message) decode(r topology.Record) *quarantine.Refusal {
 	if no := m.checkEnvelope(r); no != nil {
 		return no
 	}
+	m.placed = true
 	switch string(m.env.aggregateType) {
 	case topology.AggregateRelation:
 		return m.decodeRelation(r)
@@ -146,6 +149,7 @@ func (m *message) decodeRelation(r topology.Record) *quarantine.Refusal {
 	if no != nil {
 		return no
 	}
+	m.eventRead = true
 	state, previous, no := m.event.states()
 	if no != nil {
 		return no

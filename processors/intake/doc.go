@@ -3,11 +3,11 @@
 //
 //	a relation's transition ─▶ facts (same order per shard) and bucket-changes (where it is counted)
 //	a seal                  ─▶ a watermark to every partition of bucket-changes
-//	a seal's proof          ─▶ checked; the place where gaps will be named
+//	a seal's proof          ─▶ compared with what came; what is missing is named
 //	anything else           ─▶ quarantine, with reason and origin (B5)
 //
-// Core.Apply is the whole decision and a function of the record alone; Intake
-// runs it. The envelope is Debezium's, JSON without schemas. A scanner reads
+// Core.Apply is what becomes of a record, a function of the record alone; the
+// ledger says, per shard, whether everything came; Intake runs both. The envelope is Debezium's, JSON without schemas. A scanner reads
 // its usual shape at several times the speed of encoding/json, which reads
 // every other shape to the same result.
 //
@@ -16,6 +16,8 @@
 //	tidemark_intake_records_total{result}        change, seal, proof, quarantined
 //	tidemark_intake_quarantined_total{reason}    reasons of the contract, in lower case
 //	tidemark_intake_slow_decodes_total           records of an unusual shape, several times as dear
+//	tidemark_intake_suspicions_total             proofs that did not agree with what came
+//	tidemark_intake_verified_seal{shard}         newest seal that was compared with its proof
 //	tidemark_intake_watermark_seal{shard}        newest seal that went on
 //	tidemark_intake_watermark_lag_seconds{shard} age of that seal
 //

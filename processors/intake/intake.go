@@ -19,6 +19,11 @@ type Config struct {
 	Topology *topology.Topology
 	// Manifest is the active route manifest of the active generation.
 	Manifest topology.Manifest
+	// StateDir holds the partitions' stores: a cache of the intake table.
+	StateDir string
+	// Gaps names what seals show to be missing; nil: suspicions stay in the
+	// table until a process has it.
+	Gaps Gaps
 	// Instance is unique among the processes that run intake.
 	Instance   string
 	Logger     *slog.Logger
@@ -29,6 +34,10 @@ type Config struct {
 // Intake is a member of the intake group.
 type Intake struct {
 	core        *Core
+	topo        *topology.Topology
+	feed        feedLog
+	gaps        Gaps
+	log         *slog.Logger
 	metrics     *metrics
 	quarantined *quarantine.Tally
 	processor   *gokakit.Processor
@@ -43,7 +52,7 @@ func New(cfg Config) (*Intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &Intake{core: core}
+	in := &Intake{core: core, topo: cfg.Topology, feed: feedLog{cfg.Client}, gaps: cfg.Gaps, log: cfg.Logger.With("component", topology.IntakeGroup)}
 	if in.metrics, err = newMetrics(cfg.Registerer, cfg.Now); err != nil {
 		return nil, fmt.Errorf("intake: registering metrics: %w", err)
 	}
@@ -54,8 +63,12 @@ func New(cfg Config) (*Intake, error) {
 		Client:     cfg.Client,
 		Topology:   cfg.Topology,
 		Group:      topology.IntakeGroup,
+		Schema:     Schema{},
 		Handle:     in.handle,
+		NewOwner:   in.newKeeper,
+		StateDir:   cfg.StateDir,
 		Instance:   cfg.Instance,
+		SkipLost:   true, // seals name what is missing then
 		Logger:     cfg.Logger,
 		Registerer: cfg.Registerer,
 	})
@@ -72,6 +85,10 @@ func (in *Intake) Run(ctx context.Context) error { return in.processor.Run(ctx) 
 func (in *Intake) Ready() error { return in.processor.Ready() }
 
 func (in *Intake) handle(p *gokakit.Partition, r gokakit.Record) error {
+	k := p.Owner().(*keeper)
+	if err := k.begin(r); err != nil {
+		return fmt.Errorf("preparing the ledger of shard %d: %w", r.Partition, err)
+	}
 	e := in.core.Apply(r)
 	for _, em := range e.Emissions {
 		if err := p.Emit(em.Topic, em.Key, em.Value); err != nil {
@@ -82,5 +99,5 @@ func (in *Intake) handle(p *gokakit.Partition, r gokakit.Record) error {
 	if e.Outcome == Quarantined {
 		in.quarantined.Add(r, e.Reason)
 	}
-	return nil
+	return k.take(r, e.seen)
 }

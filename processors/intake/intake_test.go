@@ -33,6 +33,8 @@ type feed struct {
 	client  *kgo.Client
 	reg     *prometheus.Registry
 	stop    func()
+
+	recorder recorder
 }
 
 func newFeed(t *testing.T) *feed {
@@ -52,7 +54,7 @@ func (f *feed) start() {
 	in, err := New(Config{
 		Client:   gokakit.Client{Brokers: f.brokers},
 		Topology: f.topo, Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), f.topo.Config.CountPartitions),
-		Instance: "one", Logger: slog.New(slog.DiscardHandler), Registerer: f.reg,
+		Instance: "one", StateDir: f.t.TempDir(), Gaps: &f.recorder, Logger: slog.New(slog.DiscardHandler), Registerer: f.reg,
 		Now: func() time.Time { return sampleTime.Add(3 * time.Second) },
 	})
 	if err != nil {
@@ -217,7 +219,7 @@ func (f *feed) metrics() map[string]float64 {
 
 func TestNewNamesWhatIsMissing(t *testing.T) {
 	topo := testenv.Topology(t, nil)
-	good := Config{Client: gokakit.Client{Brokers: []string{"localhost:1"}}, Topology: topo, Instance: "one", Logger: slog.New(slog.DiscardHandler),
+	good := Config{Client: gokakit.Client{Brokers: []string{"localhost:1"}}, Topology: topo, Instance: "one", StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions)}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 type metrics struct {
 	records    map[Outcome]prometheus.Counter
 	slow       prometheus.Counter
+	suspicions prometheus.Counter
+	verified   *prometheus.GaugeVec
 	watermarks *watermarks
 }
 
@@ -25,6 +27,10 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) (*metrics, erro
 		records: map[Outcome]prometheus.Counter{},
 		slow: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "tidemark_intake_slow_decodes_total", Help: "Records whose shape only the slow decoder knows."}),
+		suspicions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tidemark_intake_suspicions_total", Help: "Proofs that did not agree with what came."}),
+		verified: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tidemark_intake_verified_seal", Help: "Newest seal of a shard whose interval was compared with its proof."}, []string{"shard"}),
 		watermarks: &watermarks{now: now, byShard: map[int]watermark{}},
 	}
 	for _, o := range []Outcome{Changed, Sealed, Proven, Quarantined} {
@@ -33,7 +39,11 @@ func newMetrics(reg prometheus.Registerer, now func() time.Time) (*metrics, erro
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(records), reg.Register(m.slow), reg.Register(m.watermarks))
+	return m, errors.Join(reg.Register(records), reg.Register(m.slow), reg.Register(m.suspicions), reg.Register(m.verified), reg.Register(m.watermarks))
+}
+
+func (m *metrics) proven(shard int, seal uint64) {
+	m.verified.WithLabelValues(strconv.Itoa(shard)).Set(float64(seal))
 }
 
 func (m *metrics) observe(partition int, e Effects) {

@@ -3,6 +3,8 @@ package intake
 import (
 	"strconv"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -47,7 +49,8 @@ func (m *message) decodeSeal(r topology.Record) *quarantine.Refusal {
 	return nil
 }
 
-// decodeProof reads the proof of a seal: what the settled interval holds.
+// decodeProof reads the proof of a seal: what the settled interval holds. The
+// ledger compares it.
 func (m *message) decodeProof(r topology.Record) *quarantine.Refusal {
 	if string(m.env.eventType) != topology.TypeSealProven {
 		return quarantine.Refuse(quarantine.UnknownAggregate, "the type of a proof row is not %s", topology.TypeSealProven)
@@ -65,6 +68,28 @@ func (m *message) decodeProof(r topology.Record) *quarantine.Refusal {
 	}
 	m.aggregate = topology.AggregateProof
 	return nil
+}
+
+// sighting is what the decoded record tells its shard's ledger. A relation row
+// that is set aside has been received too: it is the quarantine that names it.
+func (m *message) sighting() sighting {
+	s := sighting{id: m.env.outboxID}
+	switch {
+	case !m.placed:
+		return sighting{}
+	case string(m.env.aggregateType) == topology.AggregateRelation:
+		s.kind, s.blind = sawRelation, !m.eventRead
+		if m.eventRead {
+			s.hash = xxhash.Sum64(m.event.eventID)
+		}
+	case m.aggregate == topology.AggregateSeal:
+		s.kind, s.seal = sawSeal, m.mark.Seal
+	case m.aggregate == topology.AggregateProof:
+		s.kind, s.proof = sawProof, m.proof
+	default:
+		s.kind = sawOther
+	}
+	return s
 }
 
 // checkSealNumber wants a number from 1 that is also in the key, such as
