@@ -7,15 +7,18 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/ops"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -79,6 +82,11 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 		always := func(error) bool { return true } // a person may be at work on it
 		if err := p.await(ctx, "control", always, p.readControl); err != nil {
 			return err
+		}
+		if usesKafka(roles) {
+			if err := p.await(ctx, "topics", always, p.checkTopics); err != nil {
+				return err
+			}
 		}
 		actors, closeAll, err := p.build(ctx, roles)
 		defer closeAll()
@@ -193,6 +201,23 @@ func (p *process) await(ctx context.Context, component string, passing func(erro
 		case <-time.After(pause.NextBackOff()):
 		}
 	}
+}
+
+// usesKafka tells whether a role other than commands is among roles.
+func usesKafka(roles []string) bool {
+	return slices.ContainsFunc(roles, func(r string) bool { return r != "commands" })
+}
+
+// checkTopics refuses, by name, topics that are not as the topology says: a
+// table that expires, or one partition more, would make counts wrong later.
+func (p *process) checkTopics(ctx context.Context) error {
+	return administer(ctx, p.cfg, func(ctx context.Context, client *kgo.Client, topo *topology.Topology) error {
+		diffs, err := kafkaadmin.Check(ctx, client, topo)
+		if err != nil || len(diffs) == 0 {
+			return err
+		}
+		return fmt.Errorf("%v (and %d more: `tidemark topology check` lists them; `tidemark topology create` makes missing ones)", diffs[0], len(diffs)-1)
+	})
 }
 
 func (p *process) readControl(ctx context.Context) error {

@@ -199,7 +199,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
-	b.add("tokens", verifier.Run, always)
+	b.add("tokens", verifier.Run, verifier.Ready)
 	if commands {
 		api.RegisterCommands(a, store)
 	}
