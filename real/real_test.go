@@ -132,12 +132,12 @@ func awaitEnds(t *testing.T, topic string, want map[int]int64) {
 	admin := kadm.NewClient(client(t))
 	testenv.Eventually(t, patience, func() error {
 		ends, err := admin.ListEndOffsets(t.Context(), topic)
-		if err != nil {
+		if err = errors.Join(err, ends.Error()); err != nil {
 			return err
 		}
 		for p, n := range want {
-			if end, _ := ends.Lookup(topic, int32(p)); end.Err != nil || end.Offset != n {
-				return fmt.Errorf("%s, partition %d has %d of %d records: %v", topic, p, end.Offset, n, end.Err)
+			if end, _ := ends.Lookup(topic, int32(p)); end.Offset != n {
+				return fmt.Errorf("%s, partition %d has %d of %d records", topic, p, end.Offset, n)
 			}
 		}
 		return nil
