@@ -1,6 +1,7 @@
 package gokakit
 
 import (
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,7 +18,10 @@ import (
 	"github.com/tidemark/tidemark/topology"
 )
 
-func TestMain(m *testing.M) { testenv.Main(m) }
+func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", "8") // they wait more than they compute
+	testenv.Main(m)
+}
 
 // tally is the tests' schema. A key is 0003|group:user; a value holds the
 // key's version and, after that change, the seq and count of the group's item

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/tidemark/tidemark/topology"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -44,8 +45,10 @@ type item struct {
 	barrier  func(error)
 }
 
-// emission is a record on its way.
+// emission is a record on its way. It is its record's context, by which
+// franz-go's callback finds it.
 type emission struct {
+	context.Context
 	lane   *lane
 	record kgo.Record
 	table  bool
@@ -71,7 +74,7 @@ const (
 // emit sends a record; an error means that the producer has failed or that the
 // record cannot be sent.
 func (l *lane) emit(topic, key string, value []byte) error {
-	return l.send(&emission{lane: l}, topic, key, value, false)
+	return l.send(&emission{Context: context.Background(), lane: l}, topic, key, value, false)
 }
 
 // put writes to the table: readable at once, in the store once acked. A value
@@ -83,7 +86,7 @@ func (l *lane) put(key string, value []byte, again bool) error {
 	if value == nil && !l.producer.weak.has(WithoutTombstoneRule) {
 		return errTombstone
 	}
-	return l.send(&emission{lane: l, table: true}, l.table, key, value, again)
+	return l.send(&emission{Context: context.Background(), lane: l, table: true}, l.table, key, value, again)
 }
 
 var (
@@ -97,7 +100,7 @@ func (l *lane) send(e *emission, topic, key string, value []byte, again bool) er
 		return err
 	}
 	e.bytes = len(key) + len(value) + recordOverhead
-	e.record = kgo.Record{Topic: topic, Partition: int32(partition), Key: []byte(key), Value: value}
+	e.record = kgo.Record{Topic: topic, Partition: int32(partition), Key: readOnly(key), Value: value, Context: e}
 	if err := l.producer.acquire(e.bytes); err != nil {
 		return err
 	}
@@ -107,8 +110,16 @@ func (l *lane) send(e *emission, topic, key string, value []byte, again bool) er
 		l.producer.release(1, e.bytes)
 		return err
 	}
-	l.producer.produce(context.Background(), &e.record, e.resolved)
+	l.producer.produce(e, &e.record, resolved)
 	return nil
+}
+
+// readOnly is the bytes of a string, which nobody may change.
+func readOnly(s string) []byte {
+	if s == "" {
+		return []byte{} // nil would be a record without a key
+	}
+	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
 // place finds a record's partition and refuses what cannot be sent, before
@@ -146,7 +157,8 @@ func (l *lane) enter(e *emission, key string, value []byte, again bool) error {
 }
 
 // resolved is franz-go's callback.
-func (e *emission) resolved(r *kgo.Record, err error) {
+func resolved(r *kgo.Record, err error) {
+	e := r.Context.(*emission)
 	if err != nil {
 		e.err = fmt.Errorf("producing to %s/%d: %w", r.Topic, r.Partition, err)
 		if !e.lane.producer.weak.has(WithoutOrder) {

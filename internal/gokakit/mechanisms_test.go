@@ -346,13 +346,11 @@ func rebuildAfter(poison error) func(*testing.T, Weakness) string {
 			return fmt.Sprintf("committed %d past the record", c)
 		}
 		mended.Store(true)
-		var state error
-		if err := eventually(5*time.Second, func() error {
-			if state = m.Ready(); state != nil {
-				return state
-			}
-			return nil
-		}); err != nil {
+		patience := soon
+		if weak != 0 {
+			patience = 2 * time.Second
+		}
+		if err := eventually(patience, m.Ready); err != nil {
 			return "it is still down: " + err.Error()
 		}
 		return w.counted()

@@ -35,7 +35,9 @@ type store struct {
 	schema Schema
 	opts   storeOptions
 	// opening is this opening's prefix in the row cache.
-	opening [cachePrefix]byte
+	opening  [cachePrefix]byte
+	deriving *write        // that put is filling in
+	derive   func(Derived) // adds a row to it; made once, since a closure for each write costs
 
 	mu      sync.RWMutex
 	thawed  *sync.Cond // signalled when frozen has reached Pebble, or never will
@@ -114,6 +116,9 @@ func newStore(where string, schema Schema, opts storeOptions) *store {
 		stale: map[string]struct{}{}, marks: map[string]bool{},
 		dead: make(chan struct{})}
 	s.thawed = sync.NewCond(&s.mu)
+	s.derive = func(d Derived) {
+		s.deriving.derived = append(s.deriving.derived, derivedWrite{Derived: d, stored: storedRow(d)})
+	}
 	return s
 }
 
@@ -214,13 +219,13 @@ func (s *store) fromDisk(name []byte) ([]byte, error) {
 }
 
 // put makes a value and its derived rows readable and fills in w, to be acked
-// once its changelog record is. A value that is written again, to stand behind
+// once its changelog record is; the lane calls it for one write at a time. A
+// value that is written again, to stand behind
 // a stale record, implies rows of its own time: they give way to newer ones.
 func (s *store) put(w *write, key string, value []byte, again bool) error {
 	w.key, w.value, w.derived = key, value, w.inline[:0]
-	if err := s.schema.Derive(key, value, func(d Derived) {
-		w.derived = append(w.derived, derivedWrite{Derived: d, stored: storedRow(d)})
-	}); err != nil {
+	s.deriving = w
+	if err := s.schema.Derive(key, value, s.derive); err != nil {
 		return fmt.Errorf("table %s: deriving rows: %w", s.where, err)
 	}
 	s.mu.Lock()
