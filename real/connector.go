@@ -152,17 +152,44 @@ func firstLines(s string, n int) string {
 	return strings.Join(lines[:min(len(lines), n)], " / ")
 }
 
-// remove deletes a connector; its replication slot stays.
+// remove stops a connector and deletes it with the offsets that the worker
+// keeps for it: the slot alone says where the next feed goes on, and one that
+// comes back later must not start from where it was. The slot stays. A
+// connector that is not there is no error.
 func (c connector) remove(ctx context.Context, worker string) error {
-	err := connectCall(ctx, http.MethodDelete, worker+"/connectors/"+url.PathEscape(c.Name), nil, nil)
+	at := worker + "/connectors/" + url.PathEscape(c.Name)
+	err := connectCall(ctx, http.MethodPut, at+"/stop", nil, nil)
 	var no *connectError
 	if errors.As(err, &no) && no.Status == http.StatusNotFound {
 		return nil
+	}
+	if err == nil {
+		err = deleteOffsets(ctx, at)
+	}
+	if err == nil {
+		err = connectCall(ctx, http.MethodDelete, at, nil, nil)
 	}
 	if err != nil {
 		return fmt.Errorf("removing connector %s: %w", c.Name, err)
 	}
 	return nil
+}
+
+// deleteOffsets waits until the connector's task has stopped; the worker
+// refuses before.
+func deleteOffsets(ctx context.Context, at string) error {
+	for {
+		err := connectCall(ctx, http.MethodDelete, at+"/offsets", nil, nil)
+		var no *connectError
+		if !errors.As(err, &no) || no.Status != http.StatusBadRequest && no.Status != http.StatusConflict {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 func newConnector(open func() (*home, error)) *cobra.Command {
@@ -179,7 +206,7 @@ func newConnector(open func() (*home, error)) *cobra.Command {
 	f.StringVar(&c.slot, "slot", "", "replication slot (default that of the built-in emitter, PREFIX_shard_N)")
 	f.StringVar(&c.template, "template", "", "connector template (default docker/debezium/connector.json)")
 	f.StringVar(&worker, "worker", "", "URL of the Connect worker (default the one of `up --debezium`)")
-	f.BoolVar(&remove, "delete", false, "remove the connector; its slot stays")
+	f.BoolVar(&remove, "delete", false, "remove the connector and its offsets; its slot stays")
 	f.BoolVar(&printOnly, "print", false, "print the connector's JSON, password included, and do nothing")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error

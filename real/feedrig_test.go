@@ -36,6 +36,7 @@ type feeds struct {
 	prefix  string
 	workers []connector        // Debezium's, by shard
 	stop    func()             // ends the built-in emitters
+	shared  bool               // see share
 	builtIn *topology.Topology // topic of the built-in emitter
 	other   *topology.Topology // topic of Debezium
 }
@@ -75,7 +76,13 @@ func databaseOf(t *testing.T, url string) string {
 	return c.Database
 }
 
+// share makes both feeds use one slot per shard, and Debezium's topic.
+func (f *feeds) share() { f.shared, f.builtIn = true, f.other }
+
 func (f *feeds) slot(feed string, shard int) string {
+	if f.shared {
+		feed = "shard"
+	}
 	return fmt.Sprintf("%s_%s_%d", strings.ReplaceAll(f.prefix, ".", "_"), feed, shard)
 }
 
@@ -96,11 +103,7 @@ func (f *feeds) startDebezium() {
 			f.t.Fatal(err)
 		}
 		f.workers = append(f.workers, c)
-		f.t.Cleanup(func() {
-			if err := c.remove(context.Background(), where.connect); err != nil {
-				f.t.Error(err)
-			}
-		})
+		f.t.Cleanup(f.stopDebezium)
 		ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 		defer cancel()
 		if err := c.apply(ctx, where.connect); err != nil {
@@ -108,8 +111,25 @@ func (f *feeds) startDebezium() {
 		}
 	}
 	for shard := range f.urls {
-		f.awaitSlot(shard, f.slot("debezium", shard))
+		f.awaitSlot(shard, f.slot("debezium", shard), true)
 	}
+}
+
+// stopDebezium removes every connector and waits until it has let go of its
+// slot; a second call does nothing.
+func (f *feeds) stopDebezium() {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, c := range f.workers {
+		if err := c.remove(ctx, where.connect); err != nil {
+			f.t.Error(err)
+		}
+	}
+	for shard := range f.workers {
+		f.awaitSlot(shard, f.slot("debezium", shard), false)
+	}
+	f.workers = nil
 }
 
 // restartDebezium stops and starts every connector's task in order.
@@ -122,14 +142,16 @@ func (f *feeds) restartDebezium() {
 	}
 }
 
-func (f *feeds) awaitSlot(shard int, slot string) {
+// awaitSlot waits until somebody, or nobody, reads from a slot.
+func (f *feeds) awaitSlot(shard int, slot string, want bool) {
 	f.t.Helper()
 	testenv.Eventually(f.t, patience, func() error {
 		var active bool
-		if err := f.query(shard, &active, `SELECT active FROM pg_replication_slots WHERE slot_name = '`+slot+`'`); err != nil || !active {
-			return fmt.Errorf("slot %s: active %v, %w", slot, active, err)
+		err := f.query(shard, &active, `SELECT active FROM pg_replication_slots WHERE slot_name = '`+slot+`'`)
+		if err == nil && active != want {
+			err = fmt.Errorf("slot %s: active is %v", slot, active)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -145,12 +167,14 @@ func (f *feeds) connect(shard int) *pgx.Conn {
 }
 
 func (f *feeds) query(shard int, v any, sql string) error {
-	conn, err := pgx.Connect(f.t.Context(), f.urls[shard])
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // also while the test cleans up
+	defer cancel()
+	conn, err := pgx.Connect(ctx, f.urls[shard])
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	return conn.QueryRow(f.t.Context(), sql).Scan(v)
+	defer func() { _ = conn.Close(ctx) }()
+	return conn.QueryRow(ctx, sql).Scan(v)
 }
 
 // startBuiltIn runs our emitter for every shard until stop or the test's end.
