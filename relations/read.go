@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tidemark/tidemark/topology"
 )
@@ -183,7 +184,14 @@ func (s *Store) Facts(ctx context.Context, shard int, do func(Fact) error) error
 	return nil
 }
 
-func streamFacts(ctx context.Context, tx pgx.Tx, do func(Fact) error) error {
+// session is a connection or a transaction.
+type session interface {
+	querier
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// streamFacts needs a transaction. After do's error the connection is broken.
+func streamFacts(ctx context.Context, tx session, do func(Fact) error) error {
 	if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0"); err != nil {
 		return err
 	}

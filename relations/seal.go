@@ -21,7 +21,8 @@ import (
 const sealLockSQL = `LOCK TABLE outbox IN SHARE ROW EXCLUSIVE MODE`
 
 // sealSQL writes the seal's outbox row and its number in one statement, and
-// with it the time at which the lock was there. Parameter: the shard.
+// with it the time at which the lock was there. Parameters: the shard, the
+// barrier that the seal is or null.
 const sealSQL = `
 	WITH next AS (
 	    SELECT coalesce(max(number), 0) + 1 AS number, coalesce(max(outbox_id), 0) + 1 AS from_id, clock_timestamp() AS at
@@ -29,28 +30,37 @@ const sealSQL = `
 	sealed AS (
 	    INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard, created_at)
 	    SELECT '` + topology.AggregateSeal + `', 'seal:' || number, '` + topology.TypeSealed + `',
-	           jsonb_build_object('seal', number,
-	               'sealedAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')),
+	           jsonb_strip_nulls(jsonb_build_object('seal', number, 'barrierId', $2::text,
+	               'sealedAt', to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))),
 	           $1, at
 	    FROM next
 	    RETURNING id)
-	INSERT INTO seal (number, outbox_id, from_id, sealed_at)
-	SELECT number, id, from_id, at FROM next, sealed
-	RETURNING number, sealed_at`
+	INSERT INTO seal (number, outbox_id, from_id, sealed_at, lsn, barrier_id)
+	SELECT number, id, from_id, at, pg_current_wal_insert_lsn(), $2 FROM next, sealed
+	RETURNING number, outbox_id, sealed_at, (lsn - '0/0'::pg_lsn)::bigint`
 
 // A sealing is what one seal took.
 type sealing struct {
 	number     uint64
+	outboxID   int64
+	at         time.Time
+	lsn        uint64        // end of the log when the seal's row was written
 	wait, held time.Duration // of the outbox lock, by the database's clock
+}
+
+func (s *sealing) scan(row pgx.Row) error {
+	var number, lsn int64
+	err := row.Scan(&number, &s.outboxID, &s.at, &lsn)
+	s.number, s.lsn = uint64(number), uint64(lsn)
+	return err
 }
 
 // seal is step 1, in one round trip, so that the lock is not held while a
 // packet travels. The statements after the lock are a few inserts by key.
 func seal(ctx context.Context, conn *pgx.Conn, shard int, lockTimeout time.Duration) (sealing, error) {
 	var (
-		out                 sealing
-		number              int64
-		asked, got, release time.Time
+		out            sealing
+		asked, release time.Time
 	)
 	at := func(t *time.Time) func(pgx.Row) error { return func(row pgx.Row) error { return row.Scan(t) } }
 	var b pgx.Batch
@@ -58,13 +68,13 @@ func seal(ctx context.Context, conn *pgx.Conn, shard int, lockTimeout time.Durat
 	b.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", lockTimeout.Milliseconds()))
 	b.Queue(clockSQL).QueryRow(at(&asked))
 	b.Queue(sealLockSQL)
-	b.Queue(sealSQL, shard).QueryRow(func(row pgx.Row) error { return row.Scan(&number, &got) })
+	b.Queue(sealSQL, shard, nil).QueryRow(out.scan)
 	b.Queue("commit")
 	b.Queue(clockSQL).QueryRow(at(&release))
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return out, fmt.Errorf("sealing the outbox: %w", err)
 	}
-	out.number, out.wait, out.held = uint64(number), got.Sub(asked), release.Sub(got)
+	out.wait, out.held = out.at.Sub(asked), release.Sub(out.at)
 	return out, nil
 }
 
@@ -127,7 +137,7 @@ func prove(ctx context.Context, conn *pgx.Conn, shard int, iv interval) error {
 func countInterval(ctx context.Context, conn *pgx.Conn, iv interval) (topology.SealProof, error) {
 	proof := topology.SealProof{Seal: iv.seal, FromID: iv.from, ToID: iv.to}
 	rows, err := conn.Query(ctx, `
-		SELECT payload->>'eventId' FROM outbox WHERE id >= $1 AND id < $2 AND aggregatetype = $3`,
+		SELECT coalesce(payload->>'eventId', '') FROM outbox WHERE id >= $1 AND id < $2 AND aggregatetype = $3`,
 		iv.from, iv.to, topology.AggregateRelation)
 	if err != nil {
 		return proof, err
