@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/lovoo/goka"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -72,6 +74,37 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// A record's way in costs nothing beside what goka allocates for it.
+func TestConsumeAllocations(t *testing.T) {
+	b := newBench(t, 0, nil)
+	a := &attempt{Processor: &Processor{cfg: ProcessorConfig{Handle: func(*Partition, Record) error { return nil }}, metrics: mustMetrics()},
+		producer: b.producer, partitions: map[int]*Partition{0: {lane: b.lane, store: b.store}}}
+	commits := 0
+	in := &input{done: func(error) { commits++ }}
+	var value any = []byte("v")
+	if n := testing.AllocsPerRun(1000, func() { a.consume(in, value) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if commits != 1001 {
+		t.Errorf("%d commits", commits)
+	}
+}
+
+// input is goka's context of one record.
+type input struct {
+	gokaContext
+	done func(error)
+}
+
+type gokaContext = goka.Context
+
+func (i *input) DeferCommit() func(error) { return i.done }
+func (*input) Topic() goka.Stream         { return "in" }
+func (*input) Partition() int32           { return 0 }
+func (*input) Key() string                { return "k" }
+func (*input) Offset() int64              { return 1 }
+func (*input) Timestamp() time.Time       { return time.Time{} }
 
 func BenchmarkPut(b *testing.B) {
 	x := newBench(b, 0, nil)

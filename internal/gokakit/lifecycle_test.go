@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/tidemark/tidemark/internal/embedded"
@@ -246,9 +248,13 @@ func TestBrokerComesAndGoes(t *testing.T) {
 	m := w.start(nil)
 	v := w.view(nil)
 	for name, ready := range map[string]func() error{"processor": m.Ready, "view": v.Ready} {
-		if err := ready(); err == nil {
+		eventuallyNamed(t, func() error {
+			if err := ready(); err != nil {
+				return err
+			}
 			t.Errorf("%s is ready without a broker", name)
-		}
+			return errNotYet
+		}, "kafka")
 	}
 	k = broker()
 	w.ready(m)
@@ -399,6 +405,53 @@ func TestOwnerFails(t *testing.T) {
 	}
 }
 
+// A full disk is named; nothing is lost or counted twice once there is room
+// again.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	disk := &faulty{forever: true, healed: true}
+	m := w.start(func(c *ProcessorConfig) { c.fs, c.WriteBehind = errorfs.Wrap(vfs.NewMem(), disk), 4<<10 })
+	w.send(20)
+	if d := w.counted(); d != "" {
+		t.Fatal(d)
+	}
+	disk.damage()
+	w.send(60)
+	eventuallyNamed(t, m.Ready, w.table, "no space left on device")
+	disk.heal()
+	if d := w.counted(); d != "" {
+		t.Error(d)
+	}
+	w.ready(m)
+	if n := counterValue(m.metrics.rebuilds); n < 1 {
+		t.Error("the processor was not built anew")
+	}
+}
+
+// An output that is deleted under a running processor is named, and what could
+// not be brought out is not committed (S03).
+func TestDeletedOutput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	m := w.start(func(c *ProcessorConfig) {
+		c.Handle = func(p *Partition, r Record) error { return p.Emit(w.out, r.Key[5:], r.Value) }
+	})
+	w.ready(m)
+	w.send(1)
+	w.taken()
+	w.delete(w.out)
+	w.send(1)
+	eventuallyNamed(t, m.Ready, w.out)
+	for p := range 4 {
+		if c := w.committed(p); c != 1 {
+			t.Errorf("partition %d: committed %d", p, c)
+		}
+	}
+	testenv.CreateTopics(t, w.broker, w.topo)
+	w.taken()
+}
+
 type idle struct{}
 
 func (idle) Settled(string, []byte, int64, []Derived) {}
@@ -454,4 +507,9 @@ func TestLostInputIsNamed(t *testing.T) {
 	if c := w.committed(1); c != 3 {
 		t.Errorf("the offset has become %d", c)
 	}
+	m.stop()
+	// A group that names its gaps itself may say that it goes on.
+	m = w.start(func(c *ProcessorConfig) { c.SkipLost = true })
+	w.taken()
+	w.ready(m)
 }

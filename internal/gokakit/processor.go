@@ -118,6 +118,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 10*time.Second
 	var err error
+	p.set(nil, errors.New("connecting to kafka"))
 	for {
 		start := time.Now()
 		err = p.attempt(ctx, err)

@@ -59,7 +59,10 @@ func (c Client) producerOptions() []kgo.Opt {
 		kgo.ProducerBatchCompression(kgo.Lz4Compression()),
 		// The budget is the limit; franz-go must never block a lane.
 		kgo.MaxBufferedRecords(2 * maxInflightRecords),
+		// A deleted topic fails within some 10 s, and a leader that moved is
+		// found within one.
 		kgo.UnknownTopicRetries(10),
+		kgo.MetadataMinAge(time.Second),
 	}
 }
 

@@ -148,14 +148,14 @@ func TestRequestsAreSafe(t *testing.T) {
 // A topic that is missing, or has another number of partitions, is named (G17).
 func TestTopicsAreChecked(t *testing.T) {
 	t.Parallel()
-	for why, break_ := range map[string]func(*world){
+	for why, spoil := range map[string]func(*world){
 		"tidemark topology create": func(w *world) { w.delete(w.out) },
 		"has 4 partitions, 8 are": func(w *world) {
 			w.topo = testTopologyOf(w.t, 8)
 		},
 	} {
 		w := newWorld(t)
-		break_(w)
+		spoil(w)
 		m := w.start(nil)
 		eventuallyNamed(t, m.Ready, why)
 	}

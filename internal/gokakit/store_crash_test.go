@@ -158,6 +158,12 @@ func (f *faulty) MaybeError(op errorfs.Op) error {
 
 func (f *faulty) String() string { return "faulty" }
 
+func (f *faulty) damage() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.healed = false
+}
+
 func (f *faulty) heal() (hits int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -92,6 +92,7 @@ func NewView(cfg ViewConfig) (*View, error) {
 func (v *View) Run(ctx context.Context) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 10*time.Second
+	v.set(errors.New("connecting to kafka"))
 	for {
 		start := time.Now()
 		err := v.follow(ctx)
