@@ -11,6 +11,9 @@ func one(names ...string) [][]string { return [][]string{names} }
 // behind a newer one of the same key.
 var few = Cell{Relations: 1500}
 
+// many relations, most of which do not change again: what is lost stays lost.
+var many = Cell{Relations: 60_000, Rate: 2000}
+
 func projectionDrills() []Drill {
 	all := []Drill{
 		{Name: "kill", About: "kill -9 of members at random times", Lanes: one("kill"), Rounds: 20, Rows: []string{"G04", "S08", "K07"}},
@@ -37,7 +40,8 @@ func projectionDrills() []Drill {
 		{Name: "message-too-large", About: "an output takes no batch any more, then does again", Lanes: one("message-too-large"), Rounds: 3, Rows: []string{"G05"}},
 		{Name: "log-truncated", About: "the changelog starts after what the local store has seen", Lanes: one("log-truncated"), Rounds: 2, Cell: Cell{Members: 1}, Rows: []string{"G15"}},
 		{Name: "offset-ahead", About: "local offsets above the end of a log that lost its newest records", Lanes: one("offset-ahead"), Rounds: 2, Rows: []string{"G14", "G16"}},
-		{Name: "topic-recreated", About: "the changelog deleted and made anew", Lanes: one("table-recreated"), Rounds: 1, Rows: []string{"G14"}},
+		{Name: "topic-recreated", About: "the changelog deleted and made anew", Lanes: one("table-recreated"), Rounds: 1, Cell: many, Rows: []string{"G14"}},
+		{Name: "display-recreated", About: "the display table deleted and made anew", Lanes: one("display-recreated"), Rounds: 1, Cell: many, Rows: []string{"G14"}},
 		{Name: "input-recreated", About: "the input deleted and made anew", Lanes: one("input-recreated"), Rounds: 1, Rows: []string{"G14"}},
 
 		{Name: "poison", About: "one record in twenty cannot be used, with kills", Lanes: one("kill"), Rounds: 4, Cell: Cell{Poison: 0.05}, Rows: []string{"G03", "G06"}},

@@ -19,52 +19,47 @@ import (
 // say so and count nothing until an operator has their input counted again, or
 // they do that themselves. The verdict at the end is the same for both.
 func tableRecreated(ctx context.Context, r *rig, _ *rand.Rand) error {
-	return r.losing(ctx, topology.ProjectionTable, func() error {
-		return r.rebuild(ctx, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable)
-	})
+	return r.losing(ctx, topology.ProjectionTable)
 }
 
-// inputRecreated loses the projection's input and begins its offsets anew,
-// while the table holds receipts of the old ones.
+// displayRecreated loses display's changelog in the same way.
+func displayRecreated(ctx context.Context, r *rig, _ *rand.Rand) error {
+	return r.losing(ctx, topology.DisplayTable)
+}
+
+// inputRecreated loses the projection's input, all of which was counted, and
+// begins its offsets anew, while the table holds receipts of the old ones.
 func inputRecreated(ctx context.Context, r *rig, _ *rand.Rand) error {
-	return r.losing(ctx, topology.BucketChanges, func() error {
-		err := r.rebuild(ctx, topology.BucketChanges, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable, topology.Quarantine)
-		if err != nil {
-			return err
-		}
-		return r.sender.Touch(ctx) // the facts, as they are read from their shards
-	})
+	return r.losing(ctx, topology.BucketChanges, topology.Quarantine) // whose records name the old offsets
 }
 
-// losing deletes a topic while everything is quiet and makes it anew, and has
-// it repaired as an operator would whom a member tells of it.
-func (r *rig) losing(ctx context.Context, stream string, repair func() error) error {
+// losing deletes topics while everything is quiet and makes them anew. When a
+// member says that it must not go on, it does what an operator would then.
+func (r *rig) losing(ctx context.Context, streams ...string) error {
 	r.sender.Pause()
+	defer r.sender.Start(r.cell.Rate)
 	if err := r.caughtUp(ctx); err != nil {
 		return err
 	}
-	for _, m := range r.all() {
-		r.stop(m)
-		m.ForgetReasons()
-	}
+	r.stopAll()
 	r.watching().Close()
-	if err := r.recreate(ctx, stream); err != nil {
-		return err
+	for _, s := range streams {
+		if err := r.recreate(ctx, s); err != nil {
+			return err
+		}
 	}
-	if err := r.startAll(); err != nil {
+	if err := errors.Join(r.startAll(), r.sender.Reconnect()); err != nil {
 		return err
 	}
 	r.sender.Start(r.cell.Rate)
-	named, err := r.told(ctx, r.topo.Topic(stream))
+	named, err := r.told(ctx, r.topo.Topic(streams[0]))
 	if err != nil {
 		return err
 	}
 	if named {
 		r.sender.Pause()
-		for _, m := range r.all() {
-			r.stop(m)
-		}
-		if err := repair(); err != nil {
+		r.stopAll()
+		if err := r.rebuild(ctx); err != nil {
 			return err
 		}
 		if err := r.startAll(); err != nil {
@@ -78,13 +73,20 @@ func (r *rig) losing(ctx context.Context, stream string, repair func() error) er
 	return r.moving(ctx)
 }
 
+func (r *rig) stopAll() {
+	for _, m := range r.all() {
+		r.stop(m)
+		m.ForgetReasons()
+	}
+}
+
 // told waits whether a member says that a topic is not the one it knew. That
 // nobody does is no finding yet: counting goes on, and is judged.
 func (r *rig) told(ctx context.Context, topic string) (bool, error) {
-	err := await(ctx, 30*time.Second, "a word on "+topic, func() error {
+	err := await(ctx, 10*time.Second, "a word on "+topic, func() error {
 		for _, m := range r.all() {
 			for _, reason := range m.Reasons() {
-				if containsAll(reason, []string{topic, "anew"}) {
+				if containsAll(reason, []string{topic, "made anew"}) {
 					return nil
 				}
 			}
@@ -119,10 +121,11 @@ func (r *rig) watchAnew() error {
 	return nil
 }
 
-// rebuild makes topics anew and has the groups read their input from its
-// start: what is in them is computed again.
-func (r *rig) rebuild(ctx context.Context, streams ...string) error {
-	for _, s := range streams {
+// rebuild has everything counted again from the input's start: the tables and
+// what is between them are made anew, and the groups forget what they have
+// committed.
+func (r *rig) rebuild(ctx context.Context) error {
+	for _, s := range []string{topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable} {
 		if err := r.recreate(ctx, s); err != nil {
 			return err
 		}

@@ -37,10 +37,10 @@ func (t *tallies) paused() {
 	t.pauses++
 }
 
-func (t *tallies) broke(n int) {
+func (t *tallies) broke() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.faults += n
+	t.faults++
 }
 
 func (t *tallies) first(d time.Duration) {

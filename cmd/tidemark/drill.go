@@ -26,7 +26,7 @@ func newDrill() *cobra.Command {
 }
 
 func newDrillList() *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the drills and suites", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List the drills and suites", Args: noArgs}
 	out := outputFlag(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
@@ -51,16 +51,21 @@ func newDrillRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
 		Short: "Run drills and report what was injected, what was checked, and the verdict",
-		Args:  cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) == 0 {
+				return usagef("%s needs one or more names: `tidemark drill list` has them", cmd.CommandPath())
+			}
+			return nil
+		},
 	}
 	out := outputFlag(cmd, "table", "json")
 	f := cmd.Flags()
-	f.Uint64Var(&o.Seed, "seed", 0, "chooses what happens when; 0: another one each time")
-	f.IntVar(&o.Rounds, "rounds", 0, "rounds of each drill (default: the drill's own)")
-	f.IntVar(&o.Parallel, "parallel", 1, "drills at a time, each with a broker of its own")
-	f.StringVar(&o.Kafka, "real-kafka", "", "host:port of a real broker instead of the embedded one")
+	f.Uint64Var(&o.Seed, "seed", 0, "`SEED` that chooses what happens when; 0: another one each time")
+	f.IntVar(&o.Rounds, "rounds", 0, "`NUMBER` of rounds of each drill (default: the drill's own)")
+	f.IntVar(&o.Parallel, "parallel", 1, "`NUMBER` of drills at a time, each with a broker of its own")
+	f.StringVar(&o.Kafka, "real-kafka", "", "`HOST:PORT` of a real broker instead of the embedded one")
 	f.BoolVar(&o.Keep, "keep", false, "keep logs and state even when nothing was found")
-	f.StringVar(&o.Dir, "dir", "", "where logs and state go (default: a temporary folder)")
+	f.StringVar(&o.Dir, "dir", "", "folder `DIR` where logs and state go (default: a temporary folder)")
 	f.StringSliceVar(&weaken, "weaken", nil, "switch a mechanism off: the drill must then find something")
 	_ = f.MarkHidden("weaken")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
@@ -103,7 +108,7 @@ func newDrillRun() *cobra.Command {
 
 // newDrillBroker is the broker that breaks on demand, in a process of its own.
 func newDrillBroker() *cobra.Command {
-	cmd := &cobra.Command{Use: faultbroker.Command + " DATADIR PORT", Hidden: true, Args: cobra.ExactArgs(2)}
+	cmd := &cobra.Command{Use: faultbroker.Command + " DATADIR PORT", Hidden: true, Args: exactly(2, "DATADIR and PORT")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		port, err := strconv.Atoi(given[1])
 		if err != nil {
@@ -117,7 +122,7 @@ func newDrillBroker() *cobra.Command {
 
 // newDrillMember is a member that drills kill.
 func newDrillMember() *cobra.Command {
-	cmd := &cobra.Command{Use: member.Command + " SPEC", Hidden: true, Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: member.Command + " SPEC", Hidden: true, Args: exactly(1, "a SPEC")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		var spec member.Spec
 		if err := json.Unmarshal([]byte(given[0]), &spec); err != nil {

@@ -27,8 +27,8 @@ type writer struct {
 
 const (
 	// handover is a pause after which a producer that comes back owns the
-	// partition again: goka alone waits longer between two generations.
-	handover = 3 * time.Second
+	// partition again: a rebalance takes a heartbeat interval at the least.
+	handover = 500 * time.Millisecond
 	// maxRounds bounds what was under way.
 	maxRounds = 10
 )

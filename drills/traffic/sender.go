@@ -61,8 +61,13 @@ func (s *Sender) Reconnect() error {
 	return s.connect()
 }
 
-// Start begins to send.
+// Start begins to send, or goes on after a Pause; while it sends, only the rate
+// changes.
 func (s *Sender) Start(rate int) {
+	if s.stop != nil {
+		s.SetRate(rate)
+		return
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.rate.Store(int64(rate))
 	s.stop, s.done = cancel, make(chan struct{})
