@@ -1,11 +1,19 @@
 package gokakit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/lovoo/goka"
 )
+
+// begin is told of each generation first.
+func (a *attempt) begin(session context.Context) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.session = session
+}
 
 // assign is told of each generation's partitions before they are opened.
 func (a *attempt) assign(claims goka.Assignment) {
@@ -50,15 +58,17 @@ func (a *attempt) opened(n int, s *store) {
 }
 
 // recovered takes a partition over if it is assigned: a standby reads, and
-// never writes.
+// never writes. Goka also says so when a rebalance has ended the reading
+// halfway; nothing may follow from that.
 func (a *attempt) recovered(n int, s *store) error {
 	a.mu.Lock()
 	p := a.partitions[n]
-	mine := p != nil && p.store == s && a.ctx.Err() == nil
-	if mine {
+	whole := p != nil && p.store == s && a.ctx.Err() == nil && a.session.Err() == nil && s.whole()
+	whole = whole || p != nil && a.cfg.weak.has(WithoutOwnership)
+	if whole {
 		delete(a.recovering, n)
 	}
-	owned := mine && (a.assigned[n] || a.cfg.weak.has(WithoutOwnership))
+	owned := whole && (a.assigned[n] || a.cfg.weak.has(WithoutOwnership))
 	a.mu.Unlock()
 	if !owned {
 		return nil

@@ -32,6 +32,7 @@ type attempt struct {
 	joined   atomic.Int64 // when the partitions were taken over last, Unix ns; 0: not yet
 
 	mu         sync.RWMutex
+	session    context.Context // of the present generation
 	assigned   map[int]bool
 	partitions map[int]*Partition
 	recovering map[int]bool

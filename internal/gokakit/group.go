@@ -84,6 +84,7 @@ type session struct {
 }
 
 func (s session) Setup(g sarama.ConsumerGroupSession) error {
+	s.attempt.begin(g.Context())
 	err := s.ConsumerGroupHandler.Setup(g)
 	if err != nil {
 		s.attempt.fail(fmt.Errorf("taking over partitions: %w", oneLine(err)))

@@ -362,6 +362,107 @@ func TestWithoutTable(t *testing.T) {
 	}
 }
 
+// slow is a schema that can stop the reading of a log: it holds the nth record
+// until the gate opens.
+type slow struct {
+	tally
+	n    *atomic.Int64
+	gate chan struct{}
+}
+
+func (s slow) Version(value []byte) (uint64, error) {
+	if s.n.Add(-1) == 0 {
+		<-s.gate
+	}
+	return s.tally.Version(value)
+}
+
+// A rebalance that ends a recovery halfway makes nobody an owner: half a table
+// repairs nothing and counts for nothing.
+func TestRebalanceDuringRecovery(t *testing.T) {
+	t.Parallel()
+	run := func(weak Weakness) string {
+		w := newWorld(t)
+		key := "0000|g0:a0"
+		w.produce(w.table, 0, key, cell{2, 1, 2, -1}.encode())
+		w.produce(w.table, 0, key, cell{1, 1, 1, -1}.encode()) // stale
+		for v := range 60 {
+			w.produce(w.table, 0, key, cell{uint64(v) + 3, uint64(v) + 3, int64(v) + 3, -1}.encode())
+		}
+		w.sent[key] = 62
+		schema := slow{n: new(atomic.Int64), gate: make(chan struct{})}
+		schema.n.Store(20)
+		var early atomic.Int64
+		one := w.start(func(c *ProcessorConfig) {
+			c.weak, c.Schema, c.HotStandby = weak, schema, true
+			c.NewOwner = func(p *Partition) Owner {
+				return ownerRun(func(ctx context.Context) error {
+					if p.Number() == 0 && p.AckedOffset() < 61 {
+						early.Add(1)
+					}
+					<-ctx.Done()
+					return nil
+				})
+			}
+		})
+		testenv.Eventually(t, soon, func() error {
+			if schema.n.Load() > 0 {
+				return errNotYet
+			}
+			return nil
+		})
+		if err := one.Ready(); err == nil || !strings.Contains(err.Error(), "reading the log") {
+			t.Errorf("while it recovers, ready says: %v", err)
+		}
+		session := one.live().present()
+		two := w.start(func(c *ProcessorConfig) { c.Instance, c.HotStandby = "two", true })
+		testenv.Eventually(t, soon, func() error { // the second member ends the first one's generation
+			if session.Err() == nil {
+				return errNotYet
+			}
+			return nil
+		})
+		close(schema.gate)
+		wrong := func() error {
+			n := early.Load() + int64(counterValue(one.metrics.rebuilds)+counterValue(one.metrics.repairs))
+			if n > 0 {
+				return fmt.Errorf("%d early owners, rebuilds and repairs", n)
+			}
+			return nil
+		}
+		if weak != 0 {
+			if err := stays(5*time.Second, wrong); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		w.ready(one)
+		w.ready(two)
+		w.send(3)
+		if d := w.counted(); d != "" {
+			return d
+		}
+		if err := wrong(); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	if d := run(0); d != "" {
+		t.Error(d)
+	}
+	if d := run(WithoutOwnership); d == "" {
+		t.Error("without the rule it looks the same")
+	} else {
+		t.Log(d)
+	}
+}
+
+func (a *attempt) present() context.Context {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.session
+}
+
 // An owner that comes to a partition after it was lost does not start, and
 // what it started is over when losing it is.
 func TestOwningALostPartition(t *testing.T) {

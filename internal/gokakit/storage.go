@@ -101,7 +101,8 @@ type keeper interface {
 	// opened is told of a store before the log is read into it.
 	opened(partition int, s *store)
 	// recovered is told that the log is read to its end; goka calls it for
-	// standby partitions too, and may still do so after closing.
+	// standby partitions too, may still do so after closing, and does so when it
+	// has given up reading.
 	recovered(partition int, s *store) error
 	// closing is told before a store is closed.
 	closing(partition int, s *store)

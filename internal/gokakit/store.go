@@ -50,6 +50,7 @@ type store struct {
 	next    *filter // being built
 	acked   int64   // changelog offset that acked rows reach; -1 for none
 	onDisk  int64   // changelog offset in Pebble
+	goal    int64   // last changelog offset when the store was opened
 	bytes   int     // of acked rows that are not frozen
 	stale   map[string]struct{}
 	marks   map[string]bool // changes of stale since the last freeze: true for added
@@ -365,6 +366,13 @@ func (s *store) offset() int64 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.acked
+}
+
+// whole says whether the log is read as far as it went at the opening.
+func (s *store) whole() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.acked >= s.goal
 }
 
 // fail stops every further write; what was acked before stays readable on

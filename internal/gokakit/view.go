@@ -191,12 +191,12 @@ func (f *follower) fail(err error) { f.cancel(err) }
 
 func (f *follower) opened(n int, s *store) { f.hold(n, s) }
 
-// recovered may come after closing, and must not make a closed partition
-// readable.
+// recovered must not make a partition readable that is closed, or that is not
+// read to its end.
 func (f *follower) recovered(n int, s *store) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if p := f.partitions[n]; p.store == s {
+	if f.partitions[n].store == s && f.ctx.Err() == nil && s.whole() {
 		f.partitions[n] = viewed{s, true}
 		f.judge()
 	}
