@@ -1,6 +1,10 @@
 package idset
 
-import "math/bits"
+import (
+	"maps"
+	"math/bits"
+	"slices"
+)
 
 const (
 	chunkBits = 16
@@ -66,16 +70,26 @@ func (s *Set) Highest() int64 { return s.highest }
 // Absent lists the ids of from..to that are not in s.
 func (s *Set) Absent(from, to int64) Ranges {
 	var out Ranges
-	for at := from; at <= to; {
-		end := min(to, at|(chunkIDs-1))
-		c := s.chunks[at>>chunkBits]
-		switch {
-		case c == nil:
-			out = out.AppendRange(Range{at, end})
-		case c.bits != nil:
-			out = c.absent(out, at, end)
+	at := from
+	for _, number := range slices.Sorted(maps.Keys(s.chunks)) {
+		first, last := number<<chunkBits, (number+1)<<chunkBits-1
+		if last < at {
+			continue
 		}
-		at = end + 1
+		if first > to {
+			break
+		}
+		if first > at {
+			out = out.AppendRange(Range{at, first - 1})
+			at = first
+		}
+		if c := s.chunks[number]; c.bits != nil {
+			out = c.absent(out, at, min(to, last))
+		}
+		at = last + 1
+	}
+	if at <= to {
+		out = out.AppendRange(Range{at, to})
 	}
 	return out
 }

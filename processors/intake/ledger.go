@@ -224,7 +224,7 @@ func (l *ledger) counted(p topology.SealProof) (received, bool) {
 // their new rows; the next seal is where complete reading begins again.
 func (l *ledger) wentBack(p topology.SealProof) []*tidemarkv1.Suspicion {
 	raised := l.describe(p)
-	raised.Unchecked = true
+	raised.Unchecked, raised.WentBack = true, true
 	l.anchored = false
 	return []*tidemarkv1.Suspicion{raised}
 }

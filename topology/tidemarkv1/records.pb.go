@@ -1876,7 +1876,9 @@ type Suspicion struct {
 	Part  uint32 `protobuf:"varint,17,opt,name=part,proto3" json:"part,omitempty"`
 	Parts uint32 `protobuf:"varint,18,opt,name=parts,proto3" json:"parts,omitempty"`
 	// True once the control database has what followed from it.
-	Recorded      bool `protobuf:"varint,19,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	Recorded bool `protobuf:"varint,19,opt,name=recorded,proto3" json:"recorded,omitempty"`
+	// True when the source gave a new seal an old id.
+	WentBack      bool `protobuf:"varint,20,opt,name=went_back,json=wentBack,proto3" json:"went_back,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2040,6 +2042,13 @@ func (x *Suspicion) GetParts() uint32 {
 func (x *Suspicion) GetRecorded() bool {
 	if x != nil {
 		return x.Recorded
+	}
+	return false
+}
+
+func (x *Suspicion) GetWentBack() bool {
+	if x != nil {
+		return x.WentBack
 	}
 	return false
 }
@@ -2390,7 +2399,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x06absent\x18\t \x01(\fR\x06absent\x12-\n" +
 	"\x05holes\x18\n" +
 	" \x03(\v2\x17.tidemark.v1.OffsetHoleR\x05holes\x12\x1b\n" +
-	"\tunkept_id\x18\v \x01(\x03R\bunkeptId\"\xaa\x04\n" +
+	"\tunkept_id\x18\v \x01(\x03R\bunkeptId\"\xc7\x04\n" +
 	"\tSuspicion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seal\x18\x02 \x01(\x04R\x04seal\x12\x1d\n" +
@@ -2415,7 +2424,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x0edetected_at_us\x18\x10 \x01(\x03R\fdetectedAtUs\x12\x12\n" +
 	"\x04part\x18\x11 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x12 \x01(\rR\x05parts\x12\x1a\n" +
-	"\brecorded\x18\x13 \x01(\bR\brecorded\"\x80\x01\n" +
+	"\brecorded\x18\x13 \x01(\bR\brecorded\x12\x1b\n" +
+	"\twent_back\x18\x14 \x01(\bR\bwentBack\"\x80\x01\n" +
 	"\tIntakeRow\x123\n" +
 	"\x06ledger\x18\x01 \x01(\v2\x19.tidemark.v1.SourceLedgerH\x00R\x06ledger\x126\n" +
 	"\tsuspicion\x18\x02 \x01(\v2\x16.tidemark.v1.SuspicionH\x00R\tsuspicionB\x06\n" +

@@ -997,6 +997,9 @@ func (this *Suspicion) EqualVT(that *Suspicion) bool {
 	if this.Recorded != that.Recorded {
 		return false
 	}
+	if this.WentBack != that.WentBack {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -2480,6 +2483,18 @@ func (m *Suspicion) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.WentBack {
+		i--
+		if m.WentBack {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0xa0
+	}
 	if m.Recorded {
 		i--
 		if m.Recorded {
@@ -3439,6 +3454,9 @@ func (m *Suspicion) SizeVT() (n int) {
 		n += 2 + protohelpers.SizeOfVarint(uint64(m.Parts))
 	}
 	if m.Recorded {
+		n += 3
+	}
+	if m.WentBack {
 		n += 3
 	}
 	n += len(m.unknownFields)
@@ -7086,6 +7104,26 @@ func (m *Suspicion) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Recorded = bool(v != 0)
+		case 20:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WentBack", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.WentBack = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -11093,6 +11131,26 @@ func (m *Suspicion) UnmarshalVTUnsafe(dAtA []byte) error {
 				}
 			}
 			m.Recorded = bool(v != 0)
+		case 20:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field WentBack", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.WentBack = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
