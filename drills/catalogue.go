@@ -56,3 +56,27 @@ func projectionDrills() []Drill {
 	}
 	return all
 }
+
+// everything over HTTP costs more per change.
+var whole = Cell{Rate: 200}
+
+func systemDrills() []Drill {
+	all := []Drill{
+		{Name: "kill-every-role", About: "kill -9 of every process of a whole system", Lanes: one("kill-every-role", "kill-all"), Rounds: 1, Rows: []string{"G11", "D11", "D26"}},
+		{Name: "kill-roles", About: "kill -9 of processes of a whole system at random times", Lanes: one("kill-role"), Rounds: 12, Rows: []string{"D02", "D26"}},
+		{Name: "pause-roles", About: "processes of a whole system paused, and restarted gracefully", Lanes: one("pause-role", "restart-role"), Rounds: 3, Rows: []string{"C02", "D12"}},
+		{Name: "postgres-restart", About: "PostgreSQL restarted under load", Lanes: one("postgres-restart"), Rounds: 2, Rows: []string{"D11"}},
+		{Name: "postgres-cut", About: "every connection to PostgreSQL ended", Lanes: one("postgres-cut"), Rounds: 3, Rows: []string{"C04"}},
+		{Name: "postgres-crash", About: "PostgreSQL recovers from a crash under load", Lanes: one("postgres-crash"), Rounds: 2},
+		{Name: "walsender-killed", About: "the change feed's walsenders ended", Lanes: one("walsender-killed"), Rounds: 4, Rows: []string{"C04", "D26"}},
+		{Name: "system-broker", About: "a whole system whose broker stops, dies, stands still, loses answers", Lanes: one("system-broker", "system-connection"), Rounds: 3, Rows: []string{"C01", "G02", "G28"}},
+		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
+			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},
+			{"postgres-restart", "postgres-cut", "postgres-crash", "walsender-killed", "system-broker", "system-connection"},
+		}},
+	}
+	for i := range all {
+		all[i].Bench, all[i].Cell = System, whole
+	}
+	return all
+}

@@ -111,7 +111,7 @@ func (r *rig) startAll() error {
 
 // watchAnew forgets what was watched and begins with the topics as they are.
 func (r *rig) watchAnew() error {
-	w, err := oracle.Watch(r.kafkas, r.topo, r.findings, r.log)
+	w, err := oracle.Watch(oracle.Config{Brokers: r.kafkas, Topology: r.topo, Findings: r.findings, Logger: r.log})
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakne
 	if err := r.createTopics(ctx); err != nil {
 		return r, err
 	}
-	if r.watcher, err = oracle.Watch(r.kafkas, r.topo, r.findings, r.log); err != nil {
+	if r.watcher, err = oracle.Watch(oracle.Config{Brokers: r.kafkas, Topology: r.topo, Findings: r.findings, Logger: r.log}); err != nil {
 		return r, err
 	}
 	t := traffic.Default(r.seed)

@@ -2,7 +2,6 @@ package drills
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -169,7 +168,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 
 func setUp(ctx context.Context, d Drill, o Options, env environment) (stage, error) {
 	if d.Bench == System {
-		return nil, errors.New("not built yet")
+		return newSystem(ctx, env, d.Cell)
 	}
 	return newRig(ctx, env, d.Cell, o.Weakness)
 }

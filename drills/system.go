@@ -2,14 +2,300 @@ package drills
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
+	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/drills/faultbroker"
+	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/verify"
+	"github.com/tidemark/tidemark/topology"
 )
 
 // Verifier compares a whole running system, as `tidemark verify` does.
 type Verifier func(ctx context.Context, cfg config.Config) (verify.Report, error)
 
-var systemInjections = map[string]injection{}
+// system is the bench on which everything runs: PostgreSQL, the broker, each
+// role in a process of its own, and commands over HTTP.
+type system struct {
+	environment
+	cell    Cell
+	cfg     config.Config
+	topo    *topology.Topology
+	broker  *faultbroker.Broker
+	watcher *oracle.Watcher
+	roles   []*role
 
-func systemDrills() []Drill { return nil }
+	mu       sync.Mutex
+	postgres *embedded.Postgres
+	stopLoad context.CancelFunc
+	loaded   chan struct{}
+	report   load.Report
+	loadErr  error
+	verified verify.Report
+}
+
+const (
+	systemShards     = 2
+	controlDatabase  = "tidemark_control"
+	shardDatabase    = "tidemark_shard_%d"
+	systemPartitions = 4
+)
+
+func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err error) {
+	s = &system{environment: env, cell: cell.withDefaults()}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if err := os.Chmod(s.dir, 0o755); err != nil { // PostgreSQL runs as another user
+		return s, err
+	}
+	if err := s.startPostgres(ctx); err != nil {
+		return s, err
+	}
+	if s.broker, err = faultbroker.Start(s.dir); err != nil {
+		return s, err
+	}
+	if err := s.configure(); err != nil {
+		return s, err
+	}
+	file := filepath.Join(s.dir, config.FileName)
+	for _, args := range [][]string{{"schema", "migrate", "--config", file}, {"topology", "create", "--config", file}} {
+		if err := command(ctx, filepath.Join(s.dir, "setup.log"), args...); err != nil {
+			return s, err
+		}
+	}
+	s.watcher, err = oracle.Watch(oracle.Config{Brokers: s.cfg.Kafka.Brokers, Topology: s.topo, Intake: true, Findings: s.findings, Logger: s.log})
+	if err != nil {
+		return s, err
+	}
+	return s, errors.Join(s.startRoles(ctx, file), s.startLoad())
+}
+
+func (s *system) startPostgres(ctx context.Context) error {
+	p, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: filepath.Join(s.dir, "postgres"), Settings: map[string]string{"fsync": "off"}, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.postgres = p
+	s.mu.Unlock()
+	names := []string{controlDatabase}
+	for shard := range systemShards {
+		names = append(names, fmt.Sprintf(shardDatabase, shard))
+	}
+	for _, name := range names {
+		if err := p.CreateDatabase(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *system) configure() (err error) {
+	c := config.Default()
+	c.Shards, c.CountPartitions, c.DisplayPartitions = systemShards, systemPartitions, displayShards
+	c.Control = s.postgres.URL(controlDatabase)
+	for shard := range c.Shards {
+		c.Postgres = append(c.Postgres, s.postgres.URL(fmt.Sprintf(shardDatabase, shard)))
+	}
+	c.Kafka.Brokers = []string{s.broker.Address()}
+	c.StateDir, c.Auth.HS256KeyFile = filepath.Join(s.dir, "state"), filepath.Join(s.dir, "drill.key")
+	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
+	if c.API.Listen, err = freeAddress(); err != nil {
+		return err
+	}
+	if _, err := api.LoadOrCreateKey(c.Auth.HS256KeyFile); err != nil {
+		return err
+	}
+	s.cfg = c
+	if s.topo, err = c.Topology(); err != nil {
+		return err
+	}
+	return c.Write(filepath.Join(s.dir, config.FileName))
+}
+
+func (s *system) startRoles(ctx context.Context, file string) error {
+	for _, r := range []struct {
+		name  string
+		roles []string
+	}{
+		{"api", []string{"commands", "queries"}}, {"cdc", []string{"cdc"}}, {"intake-1", []string{"intake"}}, {"intake-2", []string{"intake"}},
+		{"projection-1", []string{"projection"}}, {"projection-2", []string{"projection"}}, {"display", []string{"display"}},
+	} {
+		role, err := newRole(s.dir, file, r.name, r.roles...)
+		if err != nil {
+			return err
+		}
+		if err := role.start(); err != nil {
+			return err
+		}
+		s.roles = append(s.roles, role)
+	}
+	return await(ctx, patience, "starting the roles", func() error { return s.allReady(ctx) })
+}
+
+func (s *system) allReady(ctx context.Context) error {
+	for _, r := range s.roles {
+		if err := r.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startLoad sends commands until stopLoad is called, and tries each for as long
+// as that takes: a killed API is one of the things that are injected.
+func (s *system) startLoad() error {
+	key, err := api.LoadKey(s.cfg.Auth.HS256KeyFile)
+	if err != nil {
+		return err
+	}
+	auth := api.AuthConfig{HS256Key: key}
+	c := load.Default()
+	c.BaseURL = "http://" + s.cfg.API.Listen
+	c.Token = func(user string) (string, error) { return auth.Mint(user, "", time.Hour) }
+	c.Rate, c.Commands, c.Seed = float64(s.cell.Rate), 0, s.seed
+	c.Users, c.Targets, c.Workers = 3000, 20_000, 32
+	c.Attempts, c.MaxBackoff, c.Timeout = 10_000, 500*time.Millisecond, 5*time.Second
+	l, err := load.New(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stopLoad, s.loaded = cancel, make(chan struct{})
+	go func() {
+		defer close(s.loaded)
+		s.report, s.loadErr = l.Run(ctx)
+	}()
+	return nil
+}
+
+func (s *system) do(ctx context.Context, name string, rnd *rand.Rand) error {
+	if err := systemInjections[name].do(ctx, s, rnd); err != nil {
+		return err
+	}
+	s.tallies.inject(name)
+	return nil
+}
+
+// flowing waits until every process is ready and what is committed from now on
+// is displayed.
+func (s *system) flowing(ctx context.Context) error {
+	if err := await(ctx, patience, "every process being ready", func() error { return s.allReady(ctx) }); err != nil {
+		return err
+	}
+	before := s.watcher.Displayed()
+	return await(ctx, patience, "new seals being displayed", func() error {
+		for shard, seal := range s.watcher.Displayed() {
+			if seal <= before[shard]+1 {
+				return fmt.Errorf("shard %d is displayed up to seal %d", shard, seal)
+			}
+		}
+		return nil
+	})
+}
+
+// watch looks after the processes.
+func (s *system) watch(ctx context.Context) {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, r := range s.roles {
+			if !r.busy.TryLock() {
+				continue
+			}
+			if err := r.now().Died(); err != nil {
+				s.findings.Add(Died, "%v", err)
+				if err := r.start(); err != nil {
+					s.findings.Add(Died, "starting it again: %v", err)
+				}
+			}
+			r.busy.Unlock()
+		}
+	}
+}
+
+// judge heals everything, ends the commands, and compares.
+func (s *system) judge(ctx context.Context) error {
+	if err := s.broker.HealAll(ctx); err != nil {
+		return err
+	}
+	err := s.flowing(ctx)
+	var not stuckError
+	if errors.As(err, &not) {
+		s.findings.Add(Stuck, "%v", err)
+	} else if err != nil {
+		return err
+	}
+	s.stopLoad()
+	<-s.loaded
+	if s.loadErr != nil && !errors.Is(s.loadErr, context.Canceled) {
+		return fmt.Errorf("the commands: %w", s.loadErr)
+	}
+	if s.verified, err = s.verify(ctx, s.cfg); err != nil {
+		return err
+	}
+	s.watcher.Judge(s.verified)
+	if !s.verified.Quiet {
+		s.findings.Add(Unquiet, "%s", s.verified.Reason)
+	}
+	if err := s.watcher.CatchUp(ctx); err != nil {
+		return err
+	}
+	s.watcher.Settle()
+	for _, r := range s.roles {
+		if n := r.memory(); n > s.cell.MaxMemory {
+			s.findings.Add(TooMuchMemory, "%s took %d MB, %d are allowed", r.name, n>>20, s.cell.MaxMemory>>20)
+		}
+		took, _ := r.now().Stop(stopPatience)
+		s.tallies.stopped(took)
+	}
+	return nil
+}
+
+func (s *system) fill(r *Result) {
+	s.tallies.fill(r)
+	report := s.report
+	r.Figures.Load = &report
+	r.Figures.Events = report.Decided
+	r.Checked.Watched = s.watcher.Watched()
+	r.Checked.Relations, r.Checked.Targets = s.verified.Relations, s.verified.Targets
+	for _, role := range s.roles {
+		r.Figures.MostMemory = max(r.Figures.MostMemory, role.memory())
+	}
+}
+
+func (s *system) close() {
+	if s.stopLoad != nil {
+		s.stopLoad()
+		<-s.loaded
+	}
+	for _, r := range s.roles {
+		r.now().Kill()
+	}
+	if s.watcher != nil {
+		s.watcher.Close()
+	}
+	if s.broker != nil {
+		s.broker.Process().Kill()
+	}
+	if s.postgres != nil {
+		_ = s.postgres.Stop()
+	}
+}

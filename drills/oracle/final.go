@@ -15,10 +15,10 @@ import (
 // seals is displayed, and all of it is read. Seals are the newest of each
 // shard. When ctx ends first, the error says what is behind.
 func (w *Watcher) Quiet(ctx context.Context, seals []uint64) error {
-	if err := verify.WaitGroups(ctx, w.admin, w.topo); err != nil {
+	if err := verify.WaitGroups(ctx, w.admin, w.Topology); err != nil {
 		return err
 	}
-	if err := w.await(ctx, watched...); err != nil {
+	if err := w.await(ctx, w.streams()...); err != nil {
 		return err
 	}
 	wait := time.NewTicker(50 * time.Millisecond)
@@ -36,18 +36,21 @@ func (w *Watcher) Quiet(ctx context.Context, seals []uint64) error {
 	}
 	// Progress goes out behind the partial counts that it includes, so both are
 	// in display's input now.
-	if err := verify.WaitGroups(ctx, w.admin, w.topo); err != nil {
+	if err := verify.WaitGroups(ctx, w.admin, w.Topology); err != nil {
 		return err
 	}
-	return w.await(ctx, watched...)
+	return w.await(ctx, w.streams()...)
 }
+
+// CatchUp waits until everything that stands in the topics now is read.
+func (w *Watcher) CatchUp(ctx context.Context) error { return w.await(ctx, w.streams()...) }
 
 // behind names a partition whose displayed progress has not reached the seals.
 func (w *Watcher) behind(seals []uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for d := range w.topo.Config.DisplayPartitions {
-		for c := range w.topo.Config.CountPartitions {
+	for d := range w.Topology.Config.DisplayPartitions {
+		for c := range w.Topology.Config.CountPartitions {
 			have := w.view.progress[[2]uint32{uint32(d), uint32(c)}]
 			for shard, want := range seals {
 				if have[uint32(shard)] < want {
@@ -65,15 +68,15 @@ type Facts func(yield func(topology.Relation, uint64, topology.State) error) err
 // Final compares every count with the facts and what was set aside with what
 // was poisoned. The system must be quiet.
 func (w *Watcher) Final(ctx context.Context, facts Facts, contract topology.HashContract) verify.Report {
-	opts := []kgo.Opt{kgo.SeedBrokers(w.brokers...), kgo.ClientID(ClientID)}
+	opts := []kgo.Opt{kgo.SeedBrokers(w.Brokers...), kgo.ClientID(ClientID)}
 	report := verify.Run(ctx, verify.Config{
 		Facts: func(_ context.Context, yield func(verify.Fact) error) error {
 			return facts(func(r topology.Relation, version uint64, s topology.State) error {
 				return yield(verify.Fact{Relation: r, Version: version, State: s})
 			})
 		},
-		Projection: verify.ReadTable(w.topo.Topic(topology.ProjectionTable), opts...),
-		Display:    verify.ReadTable(w.topo.Topic(topology.DisplayTable), opts...),
+		Projection: verify.ReadTable(w.Topology.Topic(topology.ProjectionTable), opts...),
+		Display:    verify.ReadTable(w.Topology.Topic(topology.DisplayTable), opts...),
 		Contract:   &contract,
 	})
 	w.Judge(report)
@@ -86,14 +89,14 @@ func (w *Watcher) Judge(r verify.Report) {
 	for class, n := range r.Counts {
 		for _, d := range r.Differences {
 			if d.Class == class {
-				w.findings.Add(Class(class), "%s %s %s %s: %s", d.Kind, d.Target, d.User, d.State, d.Reason)
+				w.Findings.Add(Class(class), "%s %s %s %s: %s", d.Kind, d.Target, d.User, d.State, d.Reason)
 				n--
 			}
 		}
-		w.findings.AddMany(Class(class), n, "the verification describes no more of them")
+		w.Findings.AddMany(Class(class), n, "the verification describes no more of them")
 	}
 	if r.Verdict == verify.Unknown && len(r.Counts) == 0 {
-		w.findings.Add("unknown", "%s", r.Reason)
+		w.Findings.Add("unknown", "%s", r.Reason)
 	}
 }
 
@@ -106,19 +109,19 @@ func (w *Watcher) Settle() {
 	for table, t := range v.tables {
 		for key, s := range t.keys {
 			if s.last < s.highest {
-				w.findings.Add(StaleLast, "%s, key %.60q: the newest record is version %d, the winner %d", table, key, s.last, s.highest)
+				w.Findings.Add(StaleLast, "%s, key %.60q: the newest record is version %d, the winner %d", table, key, s.last, s.highest)
 			}
 		}
 	}
 	for at, reason := range v.poison {
-		if got := v.aside[v.inputs[0]][at]; got != reason {
-			w.findings.Add(QuarantineMissing, "%s/%d at offset %d was poisoned for %s, set aside for %q", v.inputs[0], at.partition, at.offset, reason, got)
+		if got := v.aside[v.input][at]; got != reason {
+			w.Findings.Add(QuarantineMissing, "%s/%d at offset %d was poisoned for %s, set aside for %q", v.input, at.partition, at.offset, reason, got)
 		}
 	}
 	for topic, aside := range v.aside {
 		for at, reason := range aside {
-			if topic != v.inputs[0] || v.poison[at] == "" {
-				w.findings.Add(QuarantineExtra, "%s/%d at offset %d was set aside for %s", topic, at.partition, at.offset, reason)
+			if topic != v.input || v.poison[at] == "" {
+				w.Findings.Add(QuarantineExtra, "%s/%d at offset %d was set aside for %s", topic, at.partition, at.offset, reason)
 			}
 		}
 	}

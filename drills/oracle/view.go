@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 type view struct {
 	findings *Findings
 	streams  map[string]string // topic to stream
-	inputs   [2]string         // topics of bucket-changes and partial-counts
+	intake   bool              // is watched
+	groups   map[string]string // topic to the group that reads it
+	input    string            // topic of bucket-changes
 	records  map[string]int64
 
 	partials, displays *order
@@ -30,18 +33,22 @@ type view struct {
 	progress           map[[2]uint32]map[uint32]uint64 // (display, count) partition: seal by shard
 }
 
-func newView(topo *topology.Topology, findings *Findings) *view {
+func newView(c Config) *view {
+	topo, findings := c.Topology, c.Findings
 	v := &view{
 		findings: findings, streams: map[string]string{}, records: map[string]int64{},
 		partials: newOrder(), displays: newOrder(),
-		prefixes: map[string]*prefix{topology.ProjectionGroup: newPrefix(), topology.DisplayGroup: newPrefix()},
+		prefixes: map[string]*prefix{topology.IntakeGroup: newPrefix(), topology.ProjectionGroup: newPrefix(), topology.DisplayGroup: newPrefix()},
 		writers:  map[string]map[int32]*writers{topology.ProjectionTable: {}, topology.DisplayTable: {}},
 		tables: map[string]*winners{
 			topology.ProjectionTable: newWinners(projection.Schema{}.Version),
 			topology.DisplayTable:    newWinners(displaytable.Schema{}.Version),
 		},
 		poison: map[origin]string{}, aside: map[string]map[origin]string{}, progress: map[[2]uint32]map[uint32]uint64{},
-		inputs: [2]string{topo.Topic(topology.BucketChanges), topo.Topic(topology.PartialCounts)},
+		intake: c.Intake, groups: map[string]string{}, input: topo.Topic(topology.BucketChanges),
+	}
+	for _, g := range topo.Groups {
+		v.groups[topo.Topic(g.Inputs[0])] = g.Name
 	}
 	for _, s := range topo.Streams {
 		v.streams[s.Topic] = s.Name
@@ -54,6 +61,8 @@ func (v *view) take(r *kgo.Record, round int, now time.Time) {
 	v.records[stream]++
 	var err error
 	switch stream {
+	case topology.CDC:
+		v.captured(r)
 	case topology.BucketChanges:
 		v.change(r)
 	case topology.ProjectionTable:
@@ -69,6 +78,34 @@ func (v *view) take(r *kgo.Record, round int, now time.Time) {
 	}
 	if err != nil {
 		v.findings.Add(Unreadable, "%s/%d at offset %d: %v", r.Topic, r.Partition, r.Offset, err)
+	}
+}
+
+// captureName names one version of a relation: each must get through.
+func captureName(relation string, version uint64) string {
+	return fmt.Sprintf("%s#%d", relation, version)
+}
+
+// captured takes an input record of intake: a change must come out of it, the
+// rest of what cdc carries is not followed.
+func (v *view) captured(r *kgo.Record) {
+	var e struct {
+		After struct {
+			AggregateType string `json:"aggregatetype"`
+			Payload       string `json:"payload"`
+		} `json:"after"`
+	}
+	var change struct {
+		Key     string `json:"aggregateKey"`
+		Version uint64 `json:"relationVersion"`
+	}
+	at := origin{r.Partition, r.Offset}
+	if json.Unmarshal(r.Value, &e) != nil {
+		v.prefixes[topology.IntakeGroup].input(at, "", 0, true)
+		return
+	}
+	if e.After.AggregateType == topology.AggregateRelation && json.Unmarshal([]byte(e.After.Payload), &change) == nil {
+		v.prefixes[topology.IntakeGroup].input(at, captureName(change.Key, change.Version), 1, false)
 	}
 }
 
@@ -88,6 +125,9 @@ func (v *view) change(r *kgo.Record) {
 		return
 	}
 	number := c.GetRelation().GetRelationVersion()
+	if rel := c.GetRelation(); rel != nil && v.intake {
+		v.prefixes[topology.IntakeGroup].effect(captureName(topology.Relation{Kind: topology.Kind(rel.Kind), User: rel.UserId, Target: rel.TargetId}.Key(), number), 1)
+	}
 	if w := c.GetWatermark(); w != nil {
 		number = w.Seal
 	}
@@ -179,6 +219,18 @@ func (v *view) displayed(r *kgo.Record) error {
 	return nil
 }
 
+// leastDisplayed is the newest seal of a shard that is displayed from every
+// count partition on every display partition.
+func (v *view) leastDisplayed(c topology.Config, shard uint32) uint64 {
+	least := ^uint64(0)
+	for d := range uint32(c.DisplayPartitions) {
+		for p := range uint32(c.CountPartitions) {
+			least = min(least, v.progress[[2]uint32{d, p}][shard])
+		}
+	}
+	return least
+}
+
 func (v *view) progressed(r *kgo.Record, p *tidemarkv1.PartitionProgress) {
 	at := [2]uint32{uint32(r.Partition), p.Partition}
 	seals := v.progress[at]
@@ -201,11 +253,8 @@ func (v *view) quarantined(r *kgo.Record) error {
 		v.aside[q.Topic] = map[origin]string{}
 	}
 	v.aside[q.Topic][at] = q.Reason.String()
-	switch q.Topic {
-	case v.inputs[0]:
-		v.prefixes[topology.ProjectionGroup].setAside(at)
-	case v.inputs[1]:
-		v.prefixes[topology.DisplayGroup].setAside(at)
+	if p := v.prefixes[v.groups[q.Topic]]; p != nil {
+		p.setAside(at)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,14 +20,11 @@ const ClientID = "oracle"
 // Watcher reads every topic from its start for as long as a drill runs, and
 // checks what can be checked at once.
 type Watcher struct {
-	topo     *topology.Topology
-	brokers  []string
-	log      *slog.Logger
-	client   *kgo.Client
-	admin    *kadm.Client
-	findings *Findings
-	stop     context.CancelFunc
-	tasks    sync.WaitGroup
+	Config
+	client *kgo.Client
+	admin  *kadm.Client
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup
 
 	mu        sync.Mutex
 	moved     *sync.Cond // signalled after each round
@@ -37,23 +35,59 @@ type Watcher struct {
 	skipped   int64 // commits that could not be, the broker being broken
 }
 
-// watched are the streams that are read.
-var watched = []string{topology.BucketChanges, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable, topology.Quarantine}
+// Config says what to watch.
+type Config struct {
+	Brokers  []string
+	Topology *topology.Topology
+	// Intake is watched, too: every change that is in cdc must be in
+	// bucket-changes before intake has committed it.
+	Intake   bool
+	Findings *Findings
+	Logger   *slog.Logger
+}
 
-// Watch starts to watch the topics of a topology; what is wrong goes to
-// findings.
-func Watch(brokers []string, topo *topology.Topology, findings *Findings, log *slog.Logger) (*Watcher, error) {
+// path is the way through a group: what it commits, and where the effects of
+// that stand.
+type path struct {
+	group   string
+	input   string
+	effects []string
+}
+
+func (c Config) paths() []path {
+	paths := []path{
+		{topology.ProjectionGroup, topology.BucketChanges, []string{topology.ProjectionTable, topology.Quarantine}},
+		{topology.DisplayGroup, topology.PartialCounts, []string{topology.DisplayTable, topology.Quarantine}},
+	}
+	if c.Intake {
+		paths = append(paths, path{topology.IntakeGroup, topology.CDC, []string{topology.BucketChanges, topology.Quarantine}})
+	}
+	return paths
+}
+
+func (c Config) streams() []string {
+	var all []string
+	for _, p := range c.paths() {
+		all = append(append(all, p.input), p.effects...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Watch starts to watch the topics of a topology.
+func Watch(c Config) (*Watcher, error) {
 	from := map[string]map[int32]kgo.Offset{}
-	w := &Watcher{topo: topo, brokers: brokers, log: log, findings: findings, positions: map[string]map[int32]int64{}, view: newView(topo, findings)}
+	topo := c.Topology
+	w := &Watcher{Config: c, positions: map[string]map[int32]int64{}, view: newView(c)}
 	w.moved = sync.NewCond(&w.mu)
-	for _, name := range watched {
+	for _, name := range c.streams() {
 		s := topo.Stream(name)
 		from[s.Topic], w.positions[s.Topic] = map[int32]kgo.Offset{}, map[int32]int64{}
 		for p := range int32(s.Partitions) {
 			from[s.Topic][p] = kgo.NewOffset().AtStart()
 		}
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ClientID(ClientID), kgo.ConsumePartitions(from),
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers...), kgo.ClientID(ClientID), kgo.ConsumePartitions(from),
 		kgo.KeepControlRecords(), kgo.FetchMaxWait(100*time.Millisecond), kgo.MetadataMinAge(100*time.Millisecond))
 	if err != nil {
 		return nil, fmt.Errorf("oracle: making a Kafka client: %w", err)
@@ -83,7 +117,7 @@ func (w *Watcher) read(ctx context.Context) {
 			return
 		}
 		for _, e := range fetches.Errors() {
-			w.log.Debug("oracle: reading", "topic", e.Topic, "partition", e.Partition, "error", e.Err)
+			w.Logger.Debug("oracle: reading", "topic", e.Topic, "partition", e.Partition, "error", e.Err)
 		}
 		w.take(fetches)
 	}
@@ -107,7 +141,7 @@ func (w *Watcher) take(fetches kgo.Fetches) {
 func (w *Watcher) await(ctx context.Context, streams ...string) error {
 	var topics []string
 	for _, s := range streams {
-		topics = append(topics, w.topo.Topic(s))
+		topics = append(topics, w.Topology.Topic(s))
 	}
 	starts, err := w.admin.ListStartOffsets(ctx, topics...)
 	if err == nil {
@@ -166,9 +200,9 @@ func (w *Watcher) sample(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, g := range []string{topology.ProjectionGroup, topology.DisplayGroup} {
+		for _, p := range w.paths() {
 			once, cancel := context.WithTimeout(ctx, samplePatience)
-			err := w.check(once, g)
+			err := w.check(once, p)
 			cancel()
 			if ctx.Err() == nil {
 				w.count(err)
@@ -182,7 +216,7 @@ func (w *Watcher) count(err error) {
 	defer w.mu.Unlock()
 	if err != nil {
 		w.skipped++
-		w.log.Debug("oracle: a sample of commits is left out", "error", err)
+		w.Logger.Debug("oracle: a sample of commits is left out", "error", err)
 		return
 	}
 	w.samples++
@@ -190,8 +224,8 @@ func (w *Watcher) count(err error) {
 
 // check reads what a group has committed, then its input and all that the
 // input had brought about until then, and compares (I17).
-func (w *Watcher) check(ctx context.Context, group string) error {
-	g := w.topo.Group(group)
+func (w *Watcher) check(ctx context.Context, way path) error {
+	g, topic := w.Topology.Group(way.group), w.Topology.Topic(way.input)
 	committed, err := w.admin.FetchOffsets(ctx, g.ID)
 	if err == nil {
 		err = committed.Error()
@@ -199,23 +233,23 @@ func (w *Watcher) check(ctx context.Context, group string) error {
 	if err != nil {
 		return fmt.Errorf("reading commits: %w", err)
 	}
-	if err := w.await(ctx, g.Inputs[0], g.Table, topology.Quarantine); err != nil {
+	if err := w.await(ctx, append(way.effects[:len(way.effects):len(way.effects)], way.input)...); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := w.view.prefixes[group]
+	p := w.view.prefixes[way.group]
 	committed.Each(func(o kadm.OffsetResponse) {
-		if o.At < 0 || o.Topic != w.topo.Topic(g.Inputs[0]) {
+		if o.At < 0 || o.Topic != topic {
 			return
 		}
 		was := p.of(o.Partition).committed
 		unfinished, back := p.commit(o.Partition, o.At)
 		if back {
-			w.findings.Add(CommitBack, "group %s, %s/%d: committed %d after %d", g.ID, o.Topic, o.Partition, o.At, was)
+			w.Findings.Add(CommitBack, "group %s, %s/%d: committed %d after %d", g.ID, o.Topic, o.Partition, o.At, was)
 		}
 		if n := len(unfinished); n > 0 {
-			w.findings.AddMany(EarlyCommit, int64(n), "group %s, %s/%d: committed %d, but %d records below have no effect, the first at offset %d", g.ID, o.Topic, o.Partition, o.At, n, unfinished[0])
+			w.Findings.AddMany(EarlyCommit, int64(n), "group %s, %s/%d: committed %d, but %d records below have no effect, the first at offset %d", g.ID, o.Topic, o.Partition, o.At, n, unfinished[0])
 		}
 	})
 	return nil
@@ -245,12 +279,23 @@ func (w *Watcher) Watched() Watched {
 	return s
 }
 
+// Displayed is, per shard, the newest seal that is displayed from everywhere.
+func (w *Watcher) Displayed() []uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seals := make([]uint64, w.Topology.Config.Shards)
+	for shard := range seals {
+		seals[shard] = w.view.leastDisplayed(w.Topology.Config, uint32(shard))
+	}
+	return seals
+}
+
 // TableEnd is how many records each partition of the projection's changelog
 // has had, as far as it is read.
 func (w *Watcher) TableEnd() []int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s := w.topo.Stream(topology.ProjectionTable)
+	s := w.Topology.Stream(topology.ProjectionTable)
 	ends := make([]int64, s.Partitions)
 	for p, o := range w.positions[s.Topic] {
 		ends[p] = o

@@ -102,6 +102,9 @@ func (p *Process) Running() bool {
 	}
 }
 
+// ErrClean says that a process ended by itself, with status 0.
+var ErrClean = errors.New("exit status 0")
+
 // Died says how the process ended by itself: nil while it runs, and when it
 // was asked to end.
 func (p *Process) Died() error {
@@ -110,7 +113,7 @@ func (p *Process) Died() error {
 	}
 	err := p.err
 	if err == nil {
-		err = errors.New("exit status 0")
+		err = ErrClean
 	}
 	return fmt.Errorf("%s ended by itself: %w; its last words: %s", p.name, err, p.lastWords())
 }

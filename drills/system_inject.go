@@ -1,0 +1,228 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tidemark/tidemark/drills/faultbroker"
+)
+
+// systemInjection is one sort of harm to the whole system.
+type systemInjection struct {
+	about string
+	do    func(context.Context, *system, *rand.Rand) error
+}
+
+var systemInjections = map[string]systemInjection{
+	"kill-role":         {"kill -9 of the process of any role", killRole},
+	"kill-every-role":   {"kill -9 of every process, one after the other", killEveryRole},
+	"kill-all":          {"kill -9 of all processes at once", killAll},
+	"pause-role":        {"the process of any role paused for up to 12 s", pauseRole},
+	"restart-role":      {"graceful restart of the process of any role", restartRole},
+	"postgres-restart":  {"PostgreSQL stopped and started again", postgresRestart},
+	"postgres-cut":      {"every connection to PostgreSQL ended", postgresCut},
+	"postgres-crash":    {"kill -9 of one of PostgreSQL's processes: it recovers as after a crash", postgresCrash},
+	"walsender-killed":  {"the replication slots' walsenders ended", walsenderKilled},
+	"system-broker":     {"the broker stopped, killed or paused", systemBroker},
+	"system-connection": {"connections to the broker cut, answers lost, packets gone", systemConnection},
+}
+
+// on does harm to the process of a role that nothing else is being done to.
+func (r *role) on(harm func() error) error {
+	r.busy.Lock()
+	defer r.busy.Unlock()
+	return harm()
+}
+
+func (s *system) killAndStart(r *role) error {
+	return r.on(func() error {
+		r.now().Kill()
+		s.tallies.killed()
+		return r.start()
+	})
+}
+
+func (s *system) any(rnd *rand.Rand) *role { return s.roles[rnd.IntN(len(s.roles))] }
+
+func killRole(ctx context.Context, s *system, rnd *rand.Rand) error {
+	if err := sleep(ctx, between(rnd, 0, time.Second)); err != nil {
+		return err
+	}
+	if err := s.killAndStart(s.any(rnd)); err != nil {
+		return err
+	}
+	return s.flowing(ctx)
+}
+
+func killEveryRole(ctx context.Context, s *system, rnd *rand.Rand) error {
+	for _, n := range rnd.Perm(len(s.roles)) {
+		if err := s.killAndStart(s.roles[n]); err != nil {
+			return err
+		}
+		if err := s.flowing(ctx); err != nil {
+			return fmt.Errorf("after kill -9 of %s: %w", s.roles[n].name, err)
+		}
+	}
+	return nil
+}
+
+func killAll(ctx context.Context, s *system, _ *rand.Rand) error {
+	for _, r := range s.roles {
+		if err := s.killAndStart(r); err != nil {
+			return err
+		}
+	}
+	return s.flowing(ctx)
+}
+
+func pauseRole(ctx context.Context, s *system, rnd *rand.Rand) error {
+	r := s.any(rnd)
+	if err := r.on(func() error {
+		r.now().Pause()
+		defer r.now().Continue()
+		return sleep(ctx, between(rnd, 3*time.Second, 12*time.Second))
+	}); err != nil {
+		return err
+	}
+	s.tallies.paused()
+	return s.flowing(ctx)
+}
+
+func restartRole(ctx context.Context, s *system, rnd *rand.Rand) error {
+	r := s.any(rnd)
+	if err := r.on(func() error {
+		took, _ := r.now().Stop(stopPatience)
+		s.tallies.stopped(took)
+		return r.start()
+	}); err != nil {
+		return err
+	}
+	return s.flowing(ctx)
+}
+
+func postgresRestart(ctx context.Context, s *system, rnd *rand.Rand) error {
+	if err := s.postgres.Stop(); err != nil {
+		return err
+	}
+	if err := sleep(ctx, between(rnd, 0, 3*time.Second)); err != nil {
+		return err
+	}
+	if err := s.startPostgres(ctx); err != nil {
+		return err
+	}
+	return s.flowing(ctx)
+}
+
+// ask has PostgreSQL do something and gives the numbers that it answers.
+func (s *system) ask(ctx context.Context, sql string) (numbers []int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	err = await(ctx, 30*time.Second, "asking PostgreSQL", func() error {
+		conn, err := pgx.Connect(ctx, s.postgres.URL(controlDatabase))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(ctx) }()
+		rows, err := conn.Query(ctx, sql)
+		if err != nil {
+			return err
+		}
+		numbers, err = pgx.CollectRows(rows, pgx.RowTo[int])
+		return err
+	})
+	return numbers, err
+}
+
+var errNobody = errors.New("there was nobody to hit")
+
+func (s *system) end(ctx context.Context, who string) error {
+	hit, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "+who+" AND pg_terminate_backend(pid)")
+	if err != nil {
+		return err
+	}
+	if len(hit) == 0 {
+		return stuckError{errNobody}
+	}
+	return s.flowing(ctx)
+}
+
+func postgresCut(ctx context.Context, s *system, _ *rand.Rand) error {
+	return s.end(ctx, "backend_type = 'client backend'")
+}
+
+func walsenderKilled(ctx context.Context, s *system, _ *rand.Rand) error {
+	return s.end(ctx, "backend_type = 'walsender'")
+}
+
+func postgresCrash(ctx context.Context, s *system, rnd *rand.Rand) error {
+	pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('walsender', 'client backend')")
+	if err != nil {
+		return err
+	}
+	if len(pids) == 0 {
+		return stuckError{errNobody}
+	}
+	// A server process of the drill's own PostgreSQL, by the number that it
+	// gave a moment ago.
+	if err := syscall.Kill(pids[rnd.IntN(len(pids))], syscall.SIGKILL); err != nil {
+		return fmt.Errorf("killing a process of PostgreSQL: %w", err)
+	}
+	s.tallies.killed()
+	return s.flowing(ctx)
+}
+
+func systemBroker(ctx context.Context, s *system, rnd *rand.Rand) error {
+	s.tallies.broke()
+	switch p := s.broker.Process(); rnd.IntN(3) {
+	case 0:
+		p.Pause()
+		defer p.Continue()
+		if err := sleep(ctx, between(rnd, 3*time.Second, 15*time.Second)); err != nil {
+			return err
+		}
+		p.Continue()
+		return s.flowing(ctx)
+	case 1:
+		p.Kill()
+		s.tallies.killed()
+	default:
+		s.broker.Stop()
+	}
+	if err := sleep(ctx, between(rnd, 0, 3*time.Second)); err != nil {
+		return err
+	}
+	if err := s.broker.Restart(); err != nil {
+		return err
+	}
+	return s.flowing(ctx)
+}
+
+// roleClients is the prefix of the client ids of every role.
+const roleClients = "tidemark"
+
+func systemConnection(ctx context.Context, s *system, rnd *rand.Rand) error {
+	s.tallies.broke()
+	f := []faultbroker.Fault{
+		{Kind: faultbroker.Cut, Client: roleClients},
+		{Kind: faultbroker.LoseAck, Client: roleClients, Count: 5},
+		{Kind: faultbroker.Stall, Client: roleClients},
+		{Kind: faultbroker.DelayAck, Client: roleClients, Most: 300 * time.Millisecond},
+	}[rnd.IntN(4)]
+	i, err := s.broker.Break(ctx, f)
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, between(rnd, time.Second, 12*time.Second)); err != nil {
+		return err
+	}
+	if _, err := s.broker.Heal(ctx, i.ID); err != nil {
+		return err
+	}
+	return s.flowing(ctx)
+}
