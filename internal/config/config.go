@@ -60,12 +60,27 @@ type Config struct {
 	// StaleBasePolicy judges a command whose base version is not the current
 	// one: RejectStale or LastCommitWins.
 	StaleBasePolicy string `koanf:"stale_base_policy"`
+	// GapHealing says who heals a named gap of the change feed: HealManually
+	// or HealAutomatically.
+	GapHealing string `koanf:"gap_healing"`
+	// OutboxRetention is how long outbox rows stay for replay, 24h..8784h. They
+	// stay longer when a slot or a proof still needs them.
+	OutboxRetention time.Duration `koanf:"outbox_retention"`
+	// CommandRetention is how long a retried operation id is recognised,
+	// 24h..87840h.
+	CommandRetention time.Duration `koanf:"command_retention"`
 }
 
 // Values of StaleBasePolicy.
 const (
 	RejectStale    = "reject"           // refuse, and answer with the current state
 	LastCommitWins = "last-commit-wins" // apply it as if it were current
+)
+
+// Values of GapHealing.
+const (
+	HealManually      = "manual" // `tidemark gaps heal`
+	HealAutomatically = "auto"   // as soon as it is named
 )
 
 // Kafka is how to reach the brokers.
@@ -140,6 +155,9 @@ func Default() Config {
 		RefreshInterval:   200 * time.Millisecond,
 		SealInterval:      2 * time.Second,
 		StaleBasePolicy:   RejectStale,
+		GapHealing:        HealManually,
+		OutboxRetention:   7 * 24 * time.Hour,
+		CommandRetention:  30 * 24 * time.Hour,
 	}
 }
 

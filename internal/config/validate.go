@@ -150,6 +150,11 @@ func (c Config) validateRunning(p *problems) {
 	if c.StaleBasePolicy != RejectStale && c.StaleBasePolicy != LastCommitWins {
 		p.add("stale_base_policy", "%q is not one of %s, %s", c.StaleBasePolicy, RejectStale, LastCommitWins)
 	}
+	if c.GapHealing != HealManually && c.GapHealing != HealAutomatically {
+		p.add("gap_healing", "%q is not one of %s, %s", c.GapHealing, HealManually, HealAutomatically)
+	}
+	within("outbox_retention", c.OutboxRetention, 24*time.Hour, 366*24*time.Hour)
+	within("command_retention", c.CommandRetention, 24*time.Hour, 10*366*24*time.Hour)
 }
 
 // Part is a part of the configuration that a command or role cannot do
