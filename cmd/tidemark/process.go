@@ -34,8 +34,10 @@ type process struct {
 	shards    topology.ShardMap // of the control database
 	manifest  topology.Manifest // active
 	opsAddr   string            // set before listening is closed
-	apiAddr   string            // set before ready is closed; "" without an API
+	apiAddr   string            // set before built is closed; "" without an API
 	listening chan struct{}     // closed when operators are served
+	built     chan struct{}     // closed when the actors are built and about to run
+	topics    chan struct{}     // closed when every topic is as the topology says
 	ready     chan struct{}     // closed when every component was ready once
 }
 
@@ -46,7 +48,7 @@ func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
 	}
 	p := &process{
 		cfg: cfg, topo: topo, log: log.With("instance", cfg.Instance), health: ops.NewHealth(), metrics: prometheus.NewRegistry(),
-		listening: make(chan struct{}), ready: make(chan struct{}),
+		listening: make(chan struct{}), built: make(chan struct{}), topics: make(chan struct{}), ready: make(chan struct{}),
 	}
 	p.metrics.MustRegister(p.health, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return p, nil
@@ -83,17 +85,24 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 		if err := p.await(ctx, "control", always, p.readControl); err != nil {
 			return err
 		}
-		if usesKafka(roles) {
-			if err := p.await(ctx, "topics", always, p.checkTopics); err != nil {
-				return err
-			}
-		}
 		actors, closeAll, err := p.build(ctx, roles)
 		defer closeAll()
 		if err != nil {
 			return err
 		}
-		return p.runActors(ctx, actors)
+		close(p.built)
+		g, ctx := errgroup.WithContext(ctx)
+		if usesKafka(roles) {
+			g.Go(func() error {
+				if err := p.await(ctx, "topics", always, p.checkTopics); err != nil {
+					return err
+				}
+				close(p.topics)
+				return nil
+			})
+		}
+		g.Go(func() error { return p.runActors(ctx, actors) })
+		return g.Wait()
 	})
 	err = g.Wait()
 	if errors.Is(err, context.Canceled) {
@@ -108,6 +117,30 @@ func (p *process) addresses(w io.Writer) {
 		fmt.Fprintf(w, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
 	}
 	fmt.Fprintf(w, "  operators  http://%s/readyz?verbose  /metrics\n", p.opsAddr)
+}
+
+// afterTopics makes an actor that uses Kafka begin when the topics are right.
+// What does without Kafka, such as commands, does not wait for it.
+func (p *process) afterTopics(a actor) actor {
+	return actor{
+		name: a.name,
+		run: func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-p.topics:
+				return a.run(ctx)
+			}
+		},
+		ready: func() error {
+			select {
+			case <-p.topics:
+				return a.ready()
+			default:
+				return errors.New("waiting for its topics")
+			}
+		},
+	}
 }
 
 func (p *process) runActors(ctx context.Context, actors []actor) error {

@@ -85,6 +85,11 @@ func (b *builder) add(name string, run func(context.Context) error, ready func()
 	b.actors = append(b.actors, actor{name, run, ready})
 }
 
+// addKafka adds an actor that uses Kafka.
+func (b *builder) addKafka(name string, run func(context.Context) error, ready func() error) {
+	b.actors = append(b.actors, b.afterTopics(actor{name, run, ready}))
+}
+
 func always() error { return nil }
 
 // staying makes an actor that failed for good, until a person has decided,
@@ -134,20 +139,24 @@ func (b *builder) cdc(context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.add(fmt.Sprintf("cdc.%d", shard), b.staying(e.Run), e.Ready)
+		b.addKafka(fmt.Sprintf("cdc.%d", shard), b.staying(e.Run), e.Ready)
 	}
 	return nil
 }
 
-func (b *builder) intake(context.Context) error {
+func (b *builder) intake(ctx context.Context) error {
+	named, err := b.gaps(ctx)
+	if err != nil {
+		return err
+	}
 	in, err := intake.New(intake.Config{
 		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
-		StateDir: b.stateDir("intake"), Logger: b.log, Registerer: b.metrics,
+		StateDir: b.stateDir("intake"), Gaps: named, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return err
 	}
-	b.add("intake", in.Run, in.Ready)
+	b.addKafka("intake", in.Run, in.Ready)
 	return nil
 }
 
@@ -160,7 +169,7 @@ func (b *builder) projection(context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add("projection", p.Run, p.Ready)
+	b.addKafka("projection", p.Run, p.Ready)
 	return nil
 }
 
@@ -173,7 +182,7 @@ func (b *builder) display(context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add("display", d.Run, d.Ready)
+	b.addKafka("display", d.Run, d.Ready)
 	return nil
 }
 
@@ -210,7 +219,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		if err != nil {
 			return err
 		}
-		b.add("view", view.Run, view.Ready)
+		b.addKafka("view", view.Run, view.Ready)
 		api.RegisterQueries(a, store, view)
 	}
 	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)

@@ -58,8 +58,9 @@ func newRun() *cobra.Command {
 	return cmd
 }
 
-// runRoles runs roles until ctx ends. It says on out where it listens, at
-// once, since what it waits for is asked there, and when it is ready.
+// runRoles runs roles until ctx ends. It says on out where it listens, as soon
+// as it does, since operators ask there what it waits for, and when it is
+// ready.
 func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs io.Writer) error {
 	release, err := lockRoles(cfg, roles)
 	if err != nil {
@@ -84,17 +85,21 @@ func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs 
 			return nil
 		case <-p.listening:
 		}
-		fmt.Fprintf(out, "instance %s: %s\n", cfg.Instance, strings.Join(roles, ", "))
-		p.addresses(out)
+		fmt.Fprintf(out, "instance %s: %s\n  operators  http://%s/readyz?verbose  /metrics\n", cfg.Instance, strings.Join(roles, ", "), p.opsAddr)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.built:
+		}
+		if p.apiAddr != "" {
+			fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.ready:
 		}
 		_, err := fmt.Fprintln(out, readyLine)
-		if p.apiAddr != "" {
-			_, err = fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
-		}
 		return err
 	})
 	return g.Wait()
@@ -141,7 +146,7 @@ func needs(roles []string) []config.Part {
 			parts = append(parts, config.PartPostgres, config.PartAuth)
 		case "queries":
 			parts = append(parts, config.PartPostgres, config.PartAuth, config.PartKafka)
-		case "cdc":
+		case "cdc", "intake":
 			parts = append(parts, config.PartPostgres, config.PartKafka)
 		default:
 			parts = append(parts, config.PartKafka)

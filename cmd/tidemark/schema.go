@@ -76,7 +76,13 @@ func newSchema() *cobra.Command {
 }
 
 func newSchemaMigrate() *cobra.Command {
-	cmd := &cobra.Command{Use: "migrate", Short: "Bring every database up to this version", Args: noArgs}
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring every database up to this version",
+		Long: "Bring every database up to this version, store the contracts of a new deployment, and give each new\n" +
+			"shard its replication slot.",
+		Args: noArgs,
+	}
 	at := whereFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := at.load()

@@ -21,7 +21,12 @@ func newTopology() *cobra.Command {
 }
 
 func newTopologyPrint() *cobra.Command {
-	cmd := &cobra.Command{Use: "print", Short: "Print the map: text, a Graphviz graph, or JSON", Args: noArgs}
+	cmd := &cobra.Command{
+		Use:   "print",
+		Short: "Print the map: text, a Graphviz graph, or JSON",
+		Long:  "Print the map as text, a Graphviz graph, or JSON: that of the configuration if one is named, else the\ndefault one.",
+		Args:  noArgs,
+	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, topology.Outputs()...)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

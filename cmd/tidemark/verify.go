@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,6 +107,9 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, s
 		return verify.Report{}, err
 	}
 	defer client.Close()
+	if err := client.Ping(ctx); err != nil {
+		return verify.Report{}, fmt.Errorf("asking Kafka at %s: %w", strings.Join(cfg.Kafka.Brokers, ","), err)
+	}
 	v := &verifier{cfg: cfg, topo: topo, store: store, client: client}
 	opts, err := v.readerOptions()
 	if err != nil {
