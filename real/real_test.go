@@ -20,7 +20,7 @@ import (
 	"github.com/tidemark/tidemark/topology"
 )
 
-const patience = time.Minute
+const patience = 2 * time.Minute // a worker that has just started is slow
 
 // where are the endpoints of what runs.
 var where struct {
