@@ -145,6 +145,23 @@ func (o *Outbox) Seals(ctx context.Context, shard int, from, to int64) (out []ev
 	return out, err
 }
 
+// Proofs lists the proofs of the seals first..last, as far as their rows are in
+// the outbox; those have ids above from.
+func (o *Outbox) Proofs(ctx context.Context, shard int, from int64, first, last uint64) (out []topology.SealProof, err error) {
+	err = o.read(ctx, shard, "proofs of seals", func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			SELECT payload FROM outbox
+			WHERE id > $1 AND aggregatetype = $2 AND (payload->>'seal')::numeric BETWEEN $3 AND $4 ORDER BY id`,
+			from, topology.AggregateProof, int64(first), int64(last))
+		if err != nil {
+			return err
+		}
+		out, err = pgx.CollectRows(rows, pgx.RowTo[topology.SealProof])
+		return err
+	})
+	return out, err
+}
+
 // Deleted lists the rows among ids that someone deleted by hand.
 func (o *Outbox) Deleted(ctx context.Context, shard int, ids idset.Ranges) ([]evidence.Deleted, error) {
 	if len(ids) == 0 {

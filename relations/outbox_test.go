@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark/tidemark/internal/evidence"
 	"github.com/tidemark/tidemark/internal/idset"
+	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -115,6 +116,25 @@ func TestDeletedRowsLeaveATrail(t *testing.T) {
 	})
 	if err != nil || len(facts) != 1 || facts[0].Relation.Key() != rows[1].key {
 		t.Fatalf("facts of the time %v, %v", facts, err)
+	}
+}
+
+func TestOutboxHasTheProofs(t *testing.T) {
+	urls := migrated(t, 1)
+	s, o := openAt(t, urls, nil), openOutbox(t, urls)
+	mustSet(t, s, command("op", relation(topology.Like, "u", "V"), topology.Liked))
+	stop := startSealer(t, urls[0], nil)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if _, proofs := seals(t, urls[0]); len(proofs) < 4 {
+			return fmt.Errorf("%d proofs", len(proofs))
+		}
+		return nil
+	})
+	stop()
+	_, want := seals(t, urls[0])
+	got, err := o.Proofs(t.Context(), 0, 0, 2, 3)
+	if err != nil || !slices.Equal(got, want[1:3]) {
+		t.Errorf("proofs %v, %v; want %v", got, err, want[1:3])
 	}
 }
 

@@ -39,6 +39,7 @@ type trail interface {
 
 type feed interface {
 	Seals(ctx context.Context, shard int, from, to int64) ([]evidence.Seal, error)
+	Proofs(ctx context.Context, shard int, from int64, first, last uint64) ([]topology.SealProof, error)
 	Feed(ctx context.Context, shard int, slot, publication string) (evidence.Feed, error)
 }
 

@@ -90,10 +90,53 @@ func (k *Keeper) find(ctx context.Context, s *tidemarkv1.Suspicion) (f findings,
 		return f, err
 	}
 	f.deleted = relationsOf(deleted)
-	if s.Unchecked || !s.Counted || s.Parts > 1 {
+	switch {
+	case s.Unchecked || s.Parts > 1:
 		return f, nil // there are no totals to compare with
+	case !s.Counted:
+		return k.compareProofs(ctx, s, f, absent)
 	}
 	return k.compareTotals(ctx, s, f, absent)
+}
+
+// compareProofs asks whether the outbox still has what the proofs of an
+// interval have counted, when it is not known what came of each.
+func (k *Keeper) compareProofs(ctx context.Context, s *tidemarkv1.Suspicion, f findings, absent idset.Ranges) (findings, error) {
+	shard, whole := int(s.Shard), idset.Ranges{{From: s.FromId, To: s.ToId - 1}}
+	proofs, err := k.cfg.Outbox.Proofs(ctx, shard, s.FromId, s.FirstSeal, s.Seal)
+	if err != nil {
+		return f, err
+	}
+	rows, err := k.cfg.Outbox.RelationIDs(ctx, shard, whole)
+	if err != nil {
+		return f, err
+	}
+	deleted, err := k.cfg.Outbox.Deleted(ctx, shard, whole)
+	if err != nil {
+		return f, err
+	}
+	there := rows.Union(relationsOf(deleted))
+	var short idset.Ranges
+	for _, p := range proofs {
+		if lost := p.Rows - there.Within(p.FromID, p.ToID-1).Count(); lost > 0 {
+			f.lost += lost
+			short = short.Union(absent.Within(p.FromID, p.ToID-1))
+		}
+	}
+	return k.vanish(ctx, shard, f, short)
+}
+
+// vanish names the ids among which the f.lost rows are that the proof counted
+// and that are neither in the outbox nor in the trail.
+func (k *Keeper) vanish(ctx context.Context, shard int, f findings, absent idset.Ranges) (findings, error) {
+	if f.lost == 0 {
+		return f, nil
+	}
+	present, err := k.cfg.Outbox.PresentIDs(ctx, shard, absent)
+	f.vanished = absent.Without(present).Without(f.deleted)
+	f.lost = min(f.lost, f.vanished.Count())
+	f.note = fmt.Sprintf("%d rows are no longer in the outbox; among the ids are those of aborted transactions", f.lost)
+	return f, err
 }
 
 // compareTotals asks whether the findings explain the proof's difference.
@@ -101,13 +144,8 @@ func (k *Keeper) compareTotals(ctx context.Context, s *tidemarkv1.Suspicion, f f
 	short := s.ProvenRows - s.ReceivedRows - f.rows()
 	switch {
 	case short > 0:
-		// Counted by the proof, and neither in the outbox nor in the trail.
-		present, err := k.cfg.Outbox.PresentIDs(ctx, int(s.Shard), absent)
-		if err != nil {
-			return f, err
-		}
-		f.vanished, f.lost = absent.Without(present).Without(f.deleted), short
-		f.note = fmt.Sprintf("%d rows are no longer in the outbox; among the ids are those of aborted transactions", short)
+		f.lost = short
+		return k.vanish(ctx, int(s.Shard), f, absent)
 	case s.ReceivedRows+f.rows() > s.ProvenRows:
 		k.metrics.surplus.Add(float64(s.ReceivedRows + f.rows() - s.ProvenRows))
 		k.log.Warn("rows came that the outbox does not count: deleted before the proof, or not of this outbox", "shard", s.Shard, "seal", s.Seal,
