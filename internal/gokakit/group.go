@@ -85,7 +85,10 @@ type session struct {
 
 func (s session) Setup(g sarama.ConsumerGroupSession) error {
 	s.attempt.begin(g.Context())
-	err := s.ConsumerGroupHandler.Setup(g)
+	g, err := s.attempt.admit(g)
+	if err == nil {
+		err = s.ConsumerGroupHandler.Setup(g)
+	}
 	if err != nil {
 		s.attempt.fail(fmt.Errorf("taking over partitions: %w", oneLine(err)))
 		return err
