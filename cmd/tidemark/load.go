@@ -133,6 +133,9 @@ func (f *loadFlags) run(ctx context.Context, cfg config.Config, api string, scr 
 // loadMeter begins a meter of a load and lets its progress drive it.
 func (s *screen) loadMeter(what string, c *load.Config) *meter {
 	m := s.meter(what, c.Commands)
+	if m.bar != nil {
+		c.ProgressEvery /= 2
+	}
 	c.Progress = func(p load.Progress) { m.set(p.Decided, p.String()) }
 	return m
 }

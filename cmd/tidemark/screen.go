@@ -21,8 +21,13 @@ type screen struct {
 	bars *mpb.Progress // while a meter shows a bar
 }
 
+// narrowest is the width of a terminal that a bar fits into.
+const narrowest = 40
+
 func newScreen(out io.Writer) *screen {
-	return &screen{out: out, terminal: cupwriter.New(out, false).IsTerminal()}
+	w := cupwriter.New(out, false)
+	width, _, err := w.GetTermSize()
+	return &screen{out: out, terminal: w.IsTerminal() && err == nil && width >= narrowest}
 }
 
 // Write writes lines, above the bar if there is one. It is safe for concurrent
@@ -58,11 +63,11 @@ func (s *screen) meter(what string, total int64) *meter {
 	}
 	bars := mpb.New(mpb.WithOutput(s.out))
 	text := decor.Any(func(decor.Statistics) string { return " " + *m.text.Load() })
-	style, decorators := mpb.BarFillerBuilder(mpb.SpinnerStyle().PositionLeft()), []decor.Decorator{text}
+	style, width, decorators := mpb.BarFillerBuilder(mpb.SpinnerStyle()), 3, []decor.Decorator{text}
 	if total > 0 {
-		style, decorators = mpb.BarStyle(), []decor.Decorator{decor.Percentage(), text}
+		style, width, decorators = mpb.BarStyle(), 30, []decor.Decorator{decor.Percentage(), text}
 	}
-	m.bar = bars.New(total, style, mpb.BarWidth(30), mpb.PrependDecorators(decor.Name(what+" ")), mpb.AppendDecorators(decorators...), mpb.BarRemoveOnComplete())
+	m.bar = bars.New(total, style, mpb.BarWidth(width), mpb.PrependDecorators(decor.Name(what+" ")), mpb.AppendDecorators(decorators...), mpb.BarRemoveOnComplete())
 	s.mu.Lock()
 	s.bars = bars
 	s.mu.Unlock()

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,31 +135,26 @@ func mustJSON(t testing.TB, s string, v any) {
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Every command's help, as a person reads it.
+// Every command's help, as a person reads it: testdata/help has a file per
+// command.
 func TestHelp(t *testing.T) {
-	var all strings.Builder
 	for _, command := range commandsBelow(newRoot()) {
 		r := must(t, exitOK, append([]string{"help"}, strings.Fields(command)...)...)
 		if flagged := must(t, exitOK, append(strings.Fields(command), "--help")...); flagged.out != r.out {
 			t.Errorf("help %s and %s --help differ:\n%s", command, command, flagged.out)
 		}
-		fmt.Fprintf(&all, "$ tidemark help %s\n%s\n", command, r.out)
-	}
-	golden := filepath.Join("testdata", "help.txt")
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
+		golden := filepath.Join("testdata", "help", strings.ReplaceAll(strings.TrimSpace("tidemark "+command), " ", "-")+".txt")
+		if *update {
+			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(golden, []byte(r.out), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
-			t.Fatal(err)
+		if want, err := os.ReadFile(golden); err != nil || r.out != string(want) {
+			t.Errorf("the help differs from %s (%v); go test ./cmd/tidemark -run TestHelp -update writes it anew:\n%s", golden, err, r.out)
 		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if all.String() != string(want) {
-		t.Errorf("the help differs from %s; go test ./cmd/tidemark -run TestHelp -update writes it anew:\n%s", golden, all.String())
 	}
 }
 

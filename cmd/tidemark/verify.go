@@ -67,7 +67,7 @@ func verdictError(r verify.Report) error {
 	case exitDifferent:
 		return errDifferent
 	}
-	return fmt.Errorf("could not tell: %s: start what is missing (`tidemark doctor` looks for it) or give it time with --deadline, then verify again", r.Reason)
+	return fmt.Errorf("could not tell: %s (`tidemark doctor` looks for what is wrong; --deadline gives more time)", r.Reason)
 }
 
 // verifier holds what a verification reads from.
