@@ -81,33 +81,33 @@ func (b *Barrier) Facts(ctx context.Context, shard int, do func(Fact) error) err
 	return nil
 }
 
-func (sh *shard) barrier(ctx context.Context, id string) (ShardBarrier, error) {
+func (s *shard) barrier(ctx context.Context, id string) (ShardBarrier, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(sh.life, cancel)()
+	defer context.AfterFunc(s.life, cancel)()
 	var out ShardBarrier
-	reader, err := connect(ctx, sh.writer, sh.number)
+	reader, err := connect(ctx, s.writer, s.number)
 	if err != nil {
-		return out, sh.unavailable(ctx, err)
+		return out, s.unavailable(ctx, err)
 	}
-	writer, err := connect(ctx, sh.writer, sh.number)
+	writer, err := connect(ctx, s.writer, s.number)
 	if err != nil {
 		discard(reader)
-		return out, sh.unavailable(ctx, err)
+		return out, s.unavailable(ctx, err)
 	}
 	defer discard(writer)
 	for {
-		out, err = cut(ctx, writer, reader, sh.number, id)
+		out, err = cut(ctx, writer, reader, s.number, id)
 		if err == nil {
 			return out, nil
 		}
 		if !isLockTimeout(err) || !sleep(ctx, barrierLockTimeout) {
 			discard(reader)
-			return out, sh.unavailable(ctx, err)
+			return out, s.unavailable(ctx, err)
 		}
 		if _, err := writer.Exec(ctx, "rollback"); err != nil {
 			discard(reader)
-			return out, sh.unavailable(ctx, err)
+			return out, s.unavailable(ctx, err)
 		}
 	}
 }

@@ -28,7 +28,8 @@ type feedRig struct {
 	store *relations.Store
 	db    *pgx.Conn // of the shard
 	ctl   *pgx.Conn
-	ops   int // made so far
+	count *running // projection and display
+	ops   int      // made so far
 }
 
 func newFeedRig(t *testing.T, change func(*config.Config)) *feedRig {
@@ -62,7 +63,8 @@ func newFeedRig(t *testing.T, change func(*config.Config)) *feedRig {
 	t.Cleanup(r.store.Close)
 	r.db, r.ctl = r.connect(r.cfg.Postgres[0]), r.connect(r.cfg.Control)
 	r.run("commands").await(t, readyLine)
-	r.run("projection", "display").await(t, readyLine)
+	r.count = r.run("projection", "display")
+	r.count.await(t, readyLine)
 	return r
 }
 

@@ -94,7 +94,7 @@ func TestFaultsOfTheFeedAreNamedAndHealed(t *testing.T) {
 	r.sealed()
 	r.createSlot()
 	r.commit(1)
-	cdc = r.run("cdc")
+	r.run("cdc")
 	r.awaitGaps("row-deleted", ids)
 	r.heal()
 	forget()
@@ -121,7 +121,7 @@ func TestFaultsOfTheFeedAreNamedAndHealed(t *testing.T) {
 	if _, err := r.ctl.Exec(t.Context(), "COMMIT"); err != nil {
 		t.Fatal(err)
 	}
-	in = r.run("intake")
+	r.run("intake")
 	r.awaitGaps("topic-truncated", lost)
 	r.heal()
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tidemark/tidemark/internal/quarantine"
+	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
@@ -19,7 +20,7 @@ import (
 //     of a newer one starts the snapshot afresh.
 //   - The snapshot's seq rises by 1 with each partial taken, and never falls.
 //   - Of a partition's progress the one with the highest seq stands, and a
-//     shard's watermark never falls.
+//     shard's watermark never falls. The newest barriers stay.
 //
 // The update must have passed decode.
 func Apply(old *tidemarkv1.DisplayRow, update *tidemarkv1.CountUpdate, inputOffset int64) (*tidemarkv1.DisplayRow, *quarantine.Refusal) {
@@ -112,5 +113,6 @@ func advance(old, p *tidemarkv1.PartitionProgress) *tidemarkv1.PartitionProgress
 		}
 	}
 	slices.SortFunc(next.Watermarks, func(a, b *tidemarkv1.SourceWatermark) int { return int(a.Shard) - int(b.Shard) })
+	next.Barriers = topology.NewestBarriers(old.GetBarriers(), p.Barriers)
 	return next
 }

@@ -62,6 +62,8 @@ func checkProgress(t topology.Config, key string, p *tidemarkv1.PartitionProgres
 		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not that of the progress of count partition %d", p.Partition)
 	case count >= t.CountPartitions:
 		return quarantine.Refuse(quarantine.WrongPartition, "progress of count partition %d, there are %d", count, t.CountPartitions)
+	case len(p.Barriers) > t.Shards*topology.MaxBarriers:
+		return quarantine.Refuse(quarantine.MalformedRecord, "progress with %d barriers, more than %d of each of %d shards", len(p.Barriers), topology.MaxBarriers, t.Shards)
 	case len(p.Watermarks) > t.Shards:
 		return quarantine.Refuse(quarantine.MalformedRecord, "progress with %d watermarks, there are %d shards", len(p.Watermarks), t.Shards)
 	}
@@ -76,6 +78,11 @@ func checkProgress(t topology.Config, key string, p *tidemarkv1.PartitionProgres
 			return quarantine.Refuse(quarantine.InvalidTime, "the seal of shard %d has no time", w.Shard)
 		}
 		seen[w.Shard] = true
+	}
+	for _, b := range p.Barriers {
+		if int64(b.Shard) >= int64(t.Shards) || b.Seal == 0 || b.BarrierId == "" || topology.CheckID(b.BarrierId) != nil {
+			return quarantine.Refuse(quarantine.MalformedRecord, "a barrier of shard %d, seal %d, is none", b.Shard, b.Seal)
+		}
 	}
 	return nil
 }

@@ -29,8 +29,9 @@ type flusher struct {
 	dirty      map[string]dirtiness // by target key
 	order      []string             // of first dirtying
 	watermarks map[uint32]*tidemarkv1.SourceWatermark
-	progressed bool  // watermarks changed since progress was emitted
-	settled    int64 // changelog offset of the newest settled row
+	barriers   []*tidemarkv1.SourceWatermark // passed since progress was emitted; later seals do not hide them
+	progressed bool                          // watermarks changed since progress was emitted
+	settled    int64                         // changelog offset of the newest settled row
 	stopped    bool
 	wake       chan struct{}
 
@@ -72,6 +73,9 @@ func (f *flusher) Settled(key string, value []byte, offset int64, rows []gokakit
 	if w != nil {
 		f.watermarks[w.Shard] = w
 		f.progressed = true
+		if w.BarrierId != "" {
+			f.barriers = append(f.barriers, w)
+		}
 	}
 	for _, r := range rows {
 		f.mark(r.Group, committedAtUs)
@@ -159,8 +163,9 @@ func (f *flusher) stop() {
 	f.calm.Broadcast()
 }
 
-// resume finds what the last owner may not have brought out: every target that
-// the changelog names after its checkpoint, and the watermarks.
+// resume finds what the last owner may not have brought out: every target and
+// every barrier that the changelog names after its checkpoint, and the
+// watermarks.
 func (f *flusher) resume(ctx context.Context) error {
 	for shard := range f.cfg.Topology.Config.Shards {
 		row, err := f.row(topology.WatermarkKey(f.part.Number(), shard))
@@ -198,10 +203,17 @@ func (f *flusher) resume(ctx context.Context) error {
 // remark marks the target of a changelog record, flushing as it goes so that a
 // long log needs no more memory than a short one.
 func (f *flusher) remark(key string, value []byte, _ int64) error {
-	if kind, _, err := openRow(value); err != nil || kind != rowRelation {
+	kind, _, err := openRow(value)
+	if err != nil {
 		return err
 	}
-	_, committedAtUs := news(value)
+	mark, committedAtUs := news(value)
+	if mark.GetBarrierId() != "" {
+		f.keep([]*tidemarkv1.SourceWatermark{mark})
+	}
+	if kind != rowRelation {
+		return nil
+	}
 	group, _, err := bucketOf(key)
 	if err != nil {
 		return err
@@ -213,7 +225,15 @@ func (f *flusher) remark(key string, value []byte, _ int64) error {
 	if n < maxDirty/2 {
 		return nil
 	}
-	return f.emit(f.take())
+	w := f.take()
+	f.keep(w.barriers) // for the progress that comes behind all of these
+	return f.emit(w)
+}
+
+func (f *flusher) keep(barriers []*tidemarkv1.SourceWatermark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.barriers = append(f.barriers, barriers...)
 }
 
 func (f *flusher) row(key string) (*tidemarkv1.ProjectionRow, error) {
@@ -229,6 +249,7 @@ type work struct {
 	targets    []string
 	committed  map[string]dirtiness
 	watermarks []*tidemarkv1.SourceWatermark
+	barriers   []*tidemarkv1.SourceWatermark
 	progressed bool
 	settled    int64
 }
@@ -236,11 +257,11 @@ type work struct {
 func (f *flusher) take() work {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	w := work{targets: f.order, committed: f.dirty, progressed: f.progressed, settled: f.settled}
+	w := work{targets: f.order, committed: f.dirty, barriers: f.barriers, progressed: f.progressed, settled: f.settled}
 	for _, shard := range slices.Sorted(maps.Keys(f.watermarks)) {
 		w.watermarks = append(w.watermarks, f.watermarks[shard])
 	}
-	f.order, f.dirty, f.progressed = nil, make(map[string]dirtiness, len(w.targets)), false
+	f.order, f.dirty, f.barriers, f.progressed = nil, make(map[string]dirtiness, len(w.targets)), nil, false
 	f.calm.Broadcast()
 	return w
 }
@@ -379,6 +400,7 @@ func (f *flusher) load(target string) (*sum, error) {
 func (f *flusher) progress(w work) error {
 	update := tidemarkv1.CountUpdate{Body: &tidemarkv1.CountUpdate_Progress{Progress: &tidemarkv1.PartitionProgress{
 		Partition: uint32(f.part.Number()), Seq: uint64(w.settled + 1), Watermarks: w.watermarks,
+		Barriers: topology.NewestBarriers(nil, w.barriers),
 	}}}
 	for d := range f.cfg.Topology.Config.DisplayPartitions {
 		if err := f.send(topology.ProgressKey(d, f.part.Number()), &update); err != nil {

@@ -1212,7 +1212,7 @@ type PartitionProgress struct {
 	Partition  uint32                 `protobuf:"varint,1,opt,name=partition,proto3" json:"partition,omitempty"`
 	Seq        uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Watermarks []*SourceWatermark     `protobuf:"bytes,3,rep,name=watermarks,proto3" json:"watermarks,omitempty"`
-	// Newest barriers that are passed, oldest first; at most 64.
+	// Newest barriers that are passed, oldest first; at most 8 of each shard.
 	Barriers      []*SourceWatermark `protobuf:"bytes,4,rep,name=barriers,proto3" json:"barriers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
