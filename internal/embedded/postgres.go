@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,6 +105,7 @@ func startPostgres(ctx context.Context, cfg PostgresConfig, dir *dataDir) (*Post
 	if err != nil {
 		return nil, err
 	}
+	clearHalfMade(place)
 	if place.major == 0 {
 		if err := initData(ctx, bin, place, password, cfg.Settings["fsync"] == "off"); err != nil {
 			return nil, err
@@ -130,14 +132,22 @@ func keptPassword(dir *dataDir) (string, error) {
 	return password, writeFile(dir.file("password"), password+"\n", 0o600)
 }
 
-// initData makes the data directory beside its final name and renames it, so
-// that a kill in between leaves nothing half made.
-func initData(ctx context.Context, bin Binaries, at place, password string, unsynced bool) error {
-	fresh := at.data + ".new"
-	if err := os.RemoveAll(fresh); err != nil {
-		return fmt.Errorf("clearing a half-made data directory: %w", err)
+// clearHalfMade removes what starts that were killed have left. What cannot be
+// removed yet is in nobody's way.
+func clearHalfMade(at place) {
+	halfMade, _ := filepath.Glob(at.data + ".new*") // the pattern is well formed
+	for _, path := range halfMade {
+		_ = os.RemoveAll(path)
 	}
-	if err := os.Mkdir(fresh, 0o700); err != nil {
+}
+
+// initData makes the data directory beside its final name and renames it, so
+// that a kill in between leaves nothing half made. It has a name of its own
+// each time: an initdb whose parent was killed may still be clearing up after
+// itself.
+func initData(ctx context.Context, bin Binaries, at place, password string, unsynced bool) error {
+	fresh, err := os.MkdirTemp(filepath.Dir(at.data), filepath.Base(at.data)+".new-")
+	if err != nil {
 		return fmt.Errorf("making the data directory: %w", err)
 	}
 	passwordFile := fresh + ".password"

@@ -191,6 +191,24 @@ func TestPostgresClearsHalfMadeData(t *testing.T) {
 	startForTest(t, dir)
 }
 
+// An initdb whose parent was killed clears up after itself while the next
+// start makes the data.
+func TestPostgresKilledWhileMakingData(t *testing.T) {
+	for _, life := range []time.Duration{20, 60, 120, 240} {
+		dir := openDir(t)
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"=postgres "+dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(life * time.Millisecond)
+		kill(t, cmd)
+		if err := startForTest(t, dir).Stop(); err != nil {
+			t.Errorf("killed after %v ms: %v", life, err)
+		}
+	}
+}
+
 func TestPostgresRefusesOtherVersions(t *testing.T) {
 	dir := openDir(t)
 	if err := os.MkdirAll(filepath.Join(dir, "data"), 0o755); err != nil {
