@@ -39,4 +39,6 @@
 //	tidemark_relations_seal_lock_held_seconds         holding it
 //	tidemark_relations_seals_total{result}            sealed, skipped (lock timeout)
 //	tidemark_relations_seals_unproven                 seals without a proof row yet
+//	tidemark_relations_partitions_overdue{table}      older than their retention, and still needed
+//	tidemark_relations_partitions_dropped_total{table}
 package relations

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -44,6 +47,19 @@ func (t timeTable) wanted(now time.Time) []time.Time {
 		starts = append(starts, at)
 	}
 	return starts
+}
+
+// endedBefore lists the partitions of have that end not after before, oldest
+// first. What has another form of name is left alone.
+func (t timeTable) endedBefore(have map[string]bool, before time.Time) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
+		date, ok := strings.CutPrefix(name, t.name+"_")
+		start, err := time.Parse("20060102", date)
+		if ok && err == nil && !start.Add(t.span).After(before) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // missing lists the partitions of from..to that the database does not have.
