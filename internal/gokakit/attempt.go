@@ -270,6 +270,7 @@ func (a *attempt) watchLag() {
 			return
 		case <-tick.C:
 		}
+		a.reportRecovery()
 		ctx, cancel := context.WithTimeout(a.ctx, a.cfg.lagInterval)
 		lags, err := a.logs.admin.Lag(ctx, a.group)
 		cancel()
@@ -282,6 +283,14 @@ func (a *attempt) watchLag() {
 		for _, l := range lags[a.group].Lag.Sorted() {
 			a.metrics.lag.WithLabelValues(l.Topic, fmt.Sprint(l.Partition)).Set(float64(max(0, l.Lag)))
 		}
+	}
+}
+
+func (a *attempt) reportRecovery() {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if n := len(a.recovering); n > 0 {
+		a.log.Info("reading the table's log", "partitions", n, "percent", a.percent())
 	}
 }
 
@@ -307,13 +316,26 @@ func (a *attempt) ready() error {
 	case a.silent != nil:
 		return fmt.Errorf("group %s: kafka does not answer: %w", a.group, a.silent)
 	case n > 0:
-		return a.not(fmt.Sprintf("reading the log of %d partitions", n))
+		return a.not(fmt.Sprintf("reading the log of %d partitions, %d %%", n, a.percent()))
 	case !a.goka.Recovered() || joined == 0:
 		return a.not("joining")
 	case a.after != nil && time.Since(time.Unix(0, joined)) < calm:
 		return a.not("just running again")
 	}
 	return nil
+}
+
+// percent is how much of the logs of recovering partitions is read. The caller
+// holds the lock.
+func (a *attempt) percent() int64 {
+	var done, all int64
+	for n := range a.recovering {
+		if p := a.partitions[n]; p != nil {
+			d, l := p.store.progress()
+			done, all = done+d, all+l
+		}
+	}
+	return 100 * done / max(1, all)
 }
 
 // not says what the attempt is doing instead, and what is known of why.

@@ -50,18 +50,20 @@ type store struct {
 	next    *filter // being built
 	acked   int64   // changelog offset that acked rows reach; -1 for none
 	onDisk  int64   // changelog offset in Pebble
-	goal    int64   // last changelog offset when the store was opened
+	from    int64   // changelog offset in Pebble when the store was opened
+	goal    int64   // last changelog offset then
 	bytes   int     // of acked rows that are not frozen
 	stale   map[string]struct{}
 	marks   map[string]bool // changes of stale since the last freeze: true for added
 	failed  error           // set once; nothing is written any more
 	dead    chan struct{}   // closed when failed is set
 
-	closing atomic.Bool // scans and filter builds give up
-	opened  atomic.Bool // the opening is over
-	broken  atomic.Bool // Pebble has reported an error
-	damaged atomic.Bool // Pebble has read what it never wrote
-	tasks   sync.WaitGroup
+	closing  atomic.Bool  // scans and filter builds give up
+	replayed atomic.Int64 // newest offset read from the log
+	opened   atomic.Bool  // the opening is over
+	broken   atomic.Bool  // Pebble has reported an error
+	damaged  atomic.Bool  // Pebble has read what it never wrote
+	tasks    sync.WaitGroup
 }
 
 type storeOptions struct {
@@ -373,6 +375,12 @@ func (s *store) whole() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.acked >= s.goal
+}
+
+// progress is how much of the log was read since the opening, and how much
+// there was to read. It waits for nothing.
+func (s *store) progress() (done, all int64) {
+	return max(0, min(s.replayed.Load(), s.goal)-s.from), s.goal - s.from
 }
 
 // fail stops every further write; what was acked before stays readable on

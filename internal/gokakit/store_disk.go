@@ -41,7 +41,8 @@ func (s *store) open(log *slog.Logger, b logBounds) error {
 	if b.start == b.end {
 		s.acked = max(s.acked, b.end-1) // an emptied log goes on where it ended
 	}
-	s.goal = b.end - 1
+	s.from, s.goal = max(s.acked, b.start-1), b.end-1
+	s.replayed.Store(s.from)
 	s.opened.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()

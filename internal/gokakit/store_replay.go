@@ -25,6 +25,7 @@ func (s *store) replay(key string, value []byte, offset int64) (changed bool, er
 		return false, fmt.Errorf("table %s: changelog record at offset %d: %w", s.where, offset, err)
 	}
 	s.acked = offset
+	s.replayed.Store(offset)
 	return changed, s.freezeIfFull()
 }
 
