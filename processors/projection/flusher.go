@@ -65,7 +65,7 @@ func (f *flusher) wait() {
 }
 
 // Settled notes what an acked row changed.
-func (f *flusher) Settled(key string, value []byte, offset int64, rows []gokakit.Derived) {
+func (f *flusher) Settled(_ string, value []byte, offset int64, rows []gokakit.Derived) {
 	w, committedAtUs := news(value)
 	f.mu.Lock()
 	defer f.mu.Unlock()
