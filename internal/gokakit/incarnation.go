@@ -44,7 +44,7 @@ func (a *attempt) admit(g sarama.ConsumerGroupSession) (sarama.ConsumerGroupSess
 			case ok && o.Err != nil:
 				return nil, fmt.Errorf("reading what group %s has committed in %s/%d: %w", a.group, topic, p, o.Err)
 			case ok && o.At >= 0 && o.Metadata != "" && o.Metadata != name:
-				return nil, fmt.Errorf("table topic %s was made anew after group %s had committed offset %d of %s/%d: what it held is lost, and counting on would begin at nothing; see \"A table topic was lost\" in the operating manual", a.table, a.group, o.At, topic, p)
+				return nil, fmt.Errorf("table topic %s was made anew after group %s had committed offset %d of %s/%d: what it held is lost, and counting on would begin at nothing; see \"A topic was deleted and made anew\" in docs/operating.md", a.table, a.group, o.At, topic, p)
 			}
 		}
 	}
