@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -136,6 +137,8 @@ func TestRebalanceDuringRecovery(t *testing.T) {
 				})
 			}
 		})
+		open := sync.OnceFunc(func() { close(schema.gate) })
+		t.Cleanup(open)
 		testenv.Eventually(t, soon, func() error {
 			if schema.n.Load() > 0 {
 				return errNotYet
@@ -153,7 +156,7 @@ func TestRebalanceDuringRecovery(t *testing.T) {
 			}
 			return nil
 		})
-		close(schema.gate)
+		open()
 		wrong := func() error {
 			n := early.Load() + int64(counterValue(one.metrics.rebuilds)+counterValue(one.metrics.repairs))
 			if n > 0 {

@@ -146,6 +146,8 @@ func TestStopIsBounded(t *testing.T) {
 					return count(p, r)
 				}
 			})
+			open := sync.OnceFunc(func() { close(gate) })
+			t.Cleanup(open)
 			w.ready(m)
 			w.send(20)
 			testenv.Eventually(t, soon, func() error {
@@ -155,7 +157,7 @@ func TestStopIsBounded(t *testing.T) {
 				return nil
 			})
 			f.freeze()
-			close(gate)
+			open()
 			if err := stopped(m.stop); err != nil {
 				f.melt()
 				m.stop()
