@@ -190,27 +190,39 @@ func (s *system) restart(t testing.TB, between func()) {
 	t.Logf("ready after %v", since(begun))
 }
 
-// Killed in the middle of traffic, it goes on from its data directory.
+// Killed in the middle of traffic, and again in the middle of the next start,
+// it goes on from its data directory.
 func TestDevGoesOnAfterKills(t *testing.T) {
 	s := theSystem(t)
-	for range 2 {
-		traffic := run(t, s.at("load", "--commands", "0", "--rate", "300", "--users", "300", "--targets", "300")...)
-		eventually(t, func() error {
-			if strings.Count(traffic.errOut.String(), "decided") < 2 {
-				return fmt.Errorf("no traffic yet: %s", traffic.errOut.String())
-			}
-			return nil
-		})
-		s.dev.kill()
-		if code := traffic.stop(t); code > exitError {
-			t.Errorf("interrupted load exits %d: %s", code, traffic.errOut.String())
+	traffic := run(t, s.at("load", "--commands", "0", "--rate", "300", "--users", "300", "--targets", "300")...)
+	eventually(t, func() error {
+		if strings.Count(traffic.errOut.String(), "decided") < 2 {
+			return fmt.Errorf("no traffic yet: %s", traffic.errOut.String())
 		}
-		if err := s.start(); err != nil {
-			t.Fatal(err)
+		return nil
+	})
+	cfg := s.config(t)
+	s.dev.kill()
+	if code := traffic.stop(t); code > exitError {
+		t.Errorf("interrupted load exits %d: %s", code, traffic.errOut.String())
+	}
+	again, err := start(s.at(append([]string{"dev"}, devArgs...)...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { // PostgreSQL is up, the rest not yet
+		conn, err := pgx.Connect(t.Context(), cfg.Control)
+		if err == nil {
+			_ = conn.Close(t.Context())
 		}
-		if report := wantVerdict(t, exitOK, s.at()...); report.Relations < 100 || !report.Quiet {
-			t.Errorf("%+v", report)
-		}
+		return err
+	})
+	again.kill()
+	if err := s.start(); err != nil {
+		t.Fatal(err)
+	}
+	if report := wantVerdict(t, exitOK, s.at()...); report.Relations < 100 || !report.Quiet {
+		t.Errorf("%+v", report)
 	}
 }
 
