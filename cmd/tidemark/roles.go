@@ -64,6 +64,7 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 		build  func(context.Context) error
 	}{
 		{has("commands"), b.sealers},
+		{has("commands"), b.retention},
 		{has("cdc"), b.cdc},
 		{has("intake"), b.intake},
 		{has("projection"), b.projection},

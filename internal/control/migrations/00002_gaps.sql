@@ -62,15 +62,16 @@ CREATE INDEX feed_event_shard ON feed_event (shard, id);
 
 -- What became of records in quarantine. The record itself is in its stream.
 CREATE TABLE quarantine_decision (
-    topic     text NOT NULL,    -- origin
-    partition integer NOT NULL,
-    "offset"  bigint NOT NULL,
-    decision  text NOT NULL CHECK (decision IN ('REPLAYED', 'DISCARDED')),
-    at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    who       text NOT NULL,
-    reason    text NOT NULL CHECK (reason <> ''),
-    times     integer NOT NULL DEFAULT 1,
-    PRIMARY KEY (topic, partition, "offset")
+    topic      text NOT NULL, -- origin
+    partition  integer NOT NULL,
+    "offset"   bigint NOT NULL,
+    first_seen timestamptz NOT NULL, -- a topic made anew has old offsets again
+    decision   text NOT NULL CHECK (decision IN ('REPLAYED', 'DISCARDED')),
+    at         timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who        text NOT NULL,
+    reason     text NOT NULL CHECK (reason <> ''),
+    times      integer NOT NULL DEFAULT 1,
+    PRIMARY KEY (topic, partition, "offset", first_seen)
 );
 
 -- +goose Down
