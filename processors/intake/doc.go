@@ -7,9 +7,10 @@
 //	anything else           ─▶ quarantine, with reason and origin (B5)
 //
 // Core.Apply is what becomes of a record, a function of the record alone; the
-// ledger says, per shard, whether everything came; Intake runs both. The envelope is Debezium's, JSON without schemas. A scanner reads
-// its usual shape at several times the speed of encoding/json, which reads
-// every other shape to the same result.
+// ledger says, per shard, whether everything came; Intake runs both. The
+// envelope is Debezium's, JSON without schemas. A scanner reads its usual shape
+// at several times the speed of encoding/json, which reads every other shape
+// to the same result.
 //
 // Metrics:
 //
