@@ -57,14 +57,14 @@ func (f Filter) takes(i Item) bool {
 	return (f.Reason == "" || f.Reason == i.Reason) && (f.Topic == "" || f.Topic == i.Origin.Topic) && (f.State == "" || f.State == i.State)
 }
 
-// Reasons lists the closed list of reasons.
+// Reasons lists the closed list of reasons, and Unreadable.
 func Reasons() (out []string) {
 	for n := range len(tidemarkv1.QuarantineReason_name) {
 		if n > 0 {
 			out = append(out, quarantine.Label(quarantine.Reason(n)))
 		}
 	}
-	return out
+	return append(out, Unreadable)
 }
 
 // Desk is where records are reviewed.
@@ -102,10 +102,7 @@ func (d *Desk) List(ctx context.Context, f Filter) ([]Item, error) {
 	var all []Item
 	known := map[control.Origin]int{}
 	err = d.read(ctx, func(r *kgo.Record) error {
-		item, err := decode(r)
-		if err != nil {
-			return err
-		}
+		item := decode(r)
 		if i, copied := known[at(item.Origin)]; copied {
 			all[i].Copies++
 			return nil
@@ -135,10 +132,17 @@ func at(o control.Origin) control.Origin {
 	return o
 }
 
-func decode(r *kgo.Record) (Item, error) {
+// Unreadable is the reason of what stands in the quarantine without being a
+// quarantined record.
+const Unreadable = "unreadable"
+
+func decode(r *kgo.Record) Item {
 	var q tidemarkv1.Quarantined
 	if err := q.UnmarshalVT(r.Value); err != nil {
-		return Item{}, fmt.Errorf("offset %d: %w", r.Offset, err)
+		return Item{
+			ID: r.Offset, Copies: 1, Reason: Unreadable, Detail: "it is not a quarantined record", State: Open, Key: r.Key, Value: r.Value,
+			Origin: control.Origin{Topic: r.Topic, Partition: int(r.Partition), Offset: r.Offset, FirstSeen: r.Timestamp.UTC()},
+		}
 	}
 	if q.Value == nil && q.Reason != quarantine.NullPayload {
 		q.Value = []byte{} // protobuf does not tell empty from none
@@ -147,7 +151,7 @@ func decode(r *kgo.Record) (Item, error) {
 		ID: r.Offset, Copies: 1, Reason: quarantine.Label(q.Reason), Detail: q.Detail, State: Open,
 		Origin: control.Origin{Topic: q.Topic, Partition: int(q.Partition), Offset: q.Offset, FirstSeen: time.UnixMicro(q.FirstSeenUs).UTC()},
 		Key:    q.Key, Value: q.Value, Truncated: q.Truncated,
-	}, nil
+	}
 }
 
 // read visits every record of the quarantine.
@@ -227,6 +231,9 @@ const ReplayHeader = "tidemark-replay"
 // it aside sees it once more, and sets it aside anew if it still cannot be
 // used.
 func (d *Desk) Replay(ctx context.Context, i Item, who, why string) error {
+	if i.Reason == Unreadable {
+		return fmt.Errorf("record %d cannot be replayed: it is not a quarantined record", i.ID)
+	}
 	if i.Truncated || len(i.Key) == topology.MaxQuarantinedKey {
 		return fmt.Errorf("record %d cannot be replayed: only the beginning of its key or value was kept", i.ID)
 	}
