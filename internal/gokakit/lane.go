@@ -146,6 +146,9 @@ func (l *lane) enter(e *emission, key string, value []byte, again bool) error {
 	if l.closed {
 		return fmt.Errorf("emitting to %s: %w", e.record.Topic, errClosed)
 	}
+	if err := l.producer.err(); err != nil { // since there was room
+		return err
+	}
 	if e.table {
 		if err := l.store.put(&e.write, key, value, again); err != nil {
 			l.producer.fail(err)

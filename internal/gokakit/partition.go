@@ -77,7 +77,12 @@ func (p *Partition) Emit(topic, key string, value []byte) error {
 func (p *Partition) Barrier(f func(error)) { p.lane.barrier(f) }
 
 // AckedOffset is the changelog offset that acked writes reach; -1 for none.
-func (p *Partition) AckedOffset() int64 { return p.store.offset() }
+func (p *Partition) AckedOffset() int64 {
+	if p.store == nil {
+		return -1
+	}
+	return p.store.offset()
+}
 
 // ScanAcked visits the acked rows of a group in item order and returns the
 // changelog offset that they reach. visit must not call the Partition.
