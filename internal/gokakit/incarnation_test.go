@@ -44,7 +44,7 @@ func TestG14TableMadeAnew(t *testing.T) {
 			}
 			m.stop()
 			w.resetByHand()
-			m = w.start(nil)
+			w.start(nil)
 			if d := w.counted(); d != "" {
 				t.Fatalf("after the input was read again: %s", d)
 			}

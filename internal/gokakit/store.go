@@ -370,19 +370,6 @@ func (s *store) offset() int64 {
 	return s.acked
 }
 
-// whole says whether the log is read as far as it went at the opening.
-func (s *store) whole() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.acked >= s.goal
-}
-
-// progress is how much of the log was read since the opening, and how much
-// there was to read. It waits for nothing.
-func (s *store) progress() (done, all int64) {
-	return max(0, min(s.replayed.Load(), s.goal)-s.from), s.goal - s.from
-}
-
 // fail stops every further write; what was acked before stays readable on
 // disk.
 func (s *store) fail(err error) {

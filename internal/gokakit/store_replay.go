@@ -106,6 +106,19 @@ func (s *store) replayRow(r *row, value []byte, name int) {
 	s.settleRow(r, value, name)
 }
 
+// whole says whether the log is read as far as it went at the opening.
+func (s *store) whole() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.acked >= s.goal
+}
+
+// progress is how much of the log was read since the opening, and how much
+// there was to read. It waits for nothing.
+func (s *store) progress() (done, all int64) {
+	return max(0, min(s.replayed.Load(), s.goal)-s.from), s.goal - s.from
+}
+
 // mark notes that a key's newest changelog record is not its winner. Marks
 // stand in the store beside the rows: an owner that stops before it has
 // repaired leaves them to the next one, which may not read those records
