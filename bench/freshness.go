@@ -35,7 +35,7 @@ func benchFreshness(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	view, err := views.NewDisplay(views.DisplayConfig{
 		Client: gokakit.Client{Brokers: s.cfg.Kafka.Brokers}, Topology: topo, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
 	})

@@ -37,24 +37,27 @@ var measurements = []measurement{
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == brokerCommand {
-		if err := runBroker(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(names []string) error {
+	if slices.Equal(names, []string{brokerCommand}) {
+		return runBroker()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fmt.Printf("machine: %d cores, %s/%s, %s\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	for _, m := range measurements {
-		if len(os.Args) > 1 && !slices.Contains(os.Args[1:], m.name) {
+		if len(names) > 0 && !slices.Contains(names, m.name) {
 			continue
 		}
 		fmt.Printf("\n%s\n", m.name)
 		if err := m.run(ctx); err != nil {
-			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", m.name, err)
-			os.Exit(1)
+			return fmt.Errorf("%s: %w", m.name, err)
 		}
 	}
+	return nil
 }

@@ -118,7 +118,7 @@ func runProjection(ctx context.Context, cl *kgo.Client, brokers []string, topo *
 	if err != nil {
 		return throughput{}, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	p, err := projection.New(projection.Config{
 		Client: gokakit.Client{Brokers: brokers}, Topology: topo,
 		Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
@@ -132,7 +132,7 @@ func runProjection(ctx context.Context, cl *kgo.Client, brokers []string, topo *
 		if err != nil {
 			return throughput{}, err
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		if err := pprof.StartCPUProfile(f); err != nil {
 			return throughput{}, err
 		}

@@ -100,7 +100,7 @@ func insertRows(ctx context.Context, url string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close(ctx)
+	defer func() { _ = conn.Close(ctx) }()
 	const (
 		relation = `INSERT INTO relation VALUES ($1, 1, $2, 2, 1, now(), $3, now(), now())`
 		command  = `INSERT INTO command VALUES ($1, $2, 1, $3, 2, NULL, 1, 2, 1, now())`

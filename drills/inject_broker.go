@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -113,7 +114,7 @@ func brokerSlow(ctx context.Context, r *rig, _ *rand.Rand) error {
 // produceError answers one to three writes to an output with an error.
 func produceError(ctx context.Context, r *rig, rnd *rand.Rand) error {
 	retriable, final := faultbroker.ProduceErrors()
-	all := append(retriable, final...)
+	all := slices.Concat(retriable, final)
 	outputs := []string{topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable}
 	f := faultbroker.Fault{
 		Kind: faultbroker.Answer, Topic: r.topo.Topic(outputs[rnd.IntN(len(outputs))]),

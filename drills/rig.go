@@ -40,7 +40,6 @@ type rig struct {
 	gone    []*member.Member        // that were taken away for good
 	busy    map[*member.Member]bool // something is being done to it
 	named   int                     // members that ever were
-	slow    int                     // the fault of slow acks; 0: none
 }
 
 const (

@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -21,7 +22,7 @@ func (r *Retention) holds(ctx context.Context, conn *pgx.Conn) ([]Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := append(slots, seals...)
+	all := slices.Concat(slots, seals)
 	if r.config.Holds == nil {
 		return all, nil
 	}
