@@ -217,6 +217,9 @@ func (k *Keeper) cause(ctx context.Context, s *tidemarkv1.Suspicion, f findings,
 	if err != nil || truncated {
 		return control.CauseTopicTruncated, err
 	}
+	if err := k.look(ctx, int(s.Shard)); err != nil { // the cause may be newer than the last look
+		return "", err
+	}
 	events, err := k.cfg.Control.FeedEvents(ctx, int(s.Shard), k.intervalStart(ctx, s, seals))
 	if err != nil {
 		return "", err
