@@ -21,7 +21,7 @@ type rowCache struct {
 // cachePrefix is the length of a store's number before a name.
 const cachePrefix = 4
 
-const rowCacheBytes = 128 << 20 // per process
+const rowCacheBytes = 224 << 20 // per process
 
 var sharedRows = sync.OnceValue(func() *rowCache { return &rowCache{rows: fastcache.New(rowCacheBytes)} })
 

@@ -28,7 +28,7 @@ type stores struct {
 
 // Sizes of the state store.
 const (
-	cacheBytes         = 128 << 20 // of Pebble's blocks, per process
+	cacheBytes         = 64 << 20 // of Pebble's blocks, per process
 	defaultWriteBehind = 4 << 20   // per partition
 )
 

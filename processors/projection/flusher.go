@@ -123,7 +123,9 @@ func (f *flusher) poke() {
 	}
 }
 
-// Run flushes at most every refresh interval until ctx ends.
+// Run flushes at most every refresh interval until ctx ends. A flush that takes
+// longer than that is followed by a pause as long as itself: under load targets
+// are shown less often and counting keeps the machine (K3).
 func (f *flusher) Run(ctx context.Context) error {
 	defer f.stop()
 	if err := f.resume(ctx); err != nil {
@@ -134,7 +136,8 @@ func (f *flusher) Run(ctx context.Context) error {
 		if err := f.flush(); err != nil {
 			return fmt.Errorf("emitting partial counts: %w", err)
 		}
-		if !sleep(ctx, f.cfg.RefreshInterval-time.Since(start)) {
+		took := time.Since(start)
+		if !sleep(ctx, max(f.cfg.RefreshInterval-took, took)) {
 			return nil
 		}
 		select {
