@@ -29,7 +29,7 @@ type stores struct {
 // Sizes of the state store.
 const (
 	cacheBytes         = 64 << 20 // of Pebble's blocks, per process
-	defaultWriteBehind = 4 << 20   // per partition
+	defaultWriteBehind = 4 << 20  // per partition
 )
 
 var sharedCache = sync.OnceValue(func() *pebble.Cache { return pebble.NewCache(cacheBytes) })
