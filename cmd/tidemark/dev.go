@@ -138,11 +138,7 @@ func dev(ctx context.Context, f *devFlags, roles []string, out io.Writer, scr *s
 	defer context.AfterFunc(ctx, func() { scr.say("stopping") })()
 	log := f.config().Log.New(scr)
 	d := &devRun{flags: f, dir: dir, roles: roles, out: out, log: log, steps: &steps{say: scr.say, all: dir.fresh}}
-	err = d.run(ctx)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil // asked to stop before it was up
-	}
-	return err
+	return d.run(ctx)
 }
 
 // checkPorts finds an address in use before anything is started.
@@ -174,6 +170,9 @@ type devRun struct {
 func (d *devRun) run(ctx context.Context) (err error) {
 	defer d.steps.end()
 	infra, err := startInfrastructure(ctx, d.flags, d.log, d.steps.at)
+	if ctx.Err() != nil && err != nil {
+		return nil // asked to stop before it was up
+	}
 	if err != nil {
 		return err
 	}

@@ -226,6 +226,32 @@ func TestDevGoesOnAfterKills(t *testing.T) {
 	}
 }
 
+// Asked to stop before it is up, it stops as if it were.
+func TestDevInterruptedAtItsStart(t *testing.T) {
+	dir, err := systemDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, step := range []string{"PostgreSQL\n", "schema: relation shard 0\n"} {
+		dev := run(t, append([]string{"dev", "--data-dir", dir}, devArgs...)...)
+		eventually(t, func() error {
+			if !strings.Contains(dev.errOut.String(), step) {
+				return fmt.Errorf("it says %s", dev.errOut.String())
+			}
+			return nil
+		})
+		code := dev.stop(t)
+		if said := dev.errOut.String(); code != exitOK || dev.out.String() != "" || strings.Contains(said, "tidemark:") || dev.warnings() != "" {
+			t.Errorf("stopped at %q: exit %d, %s", step, code, said)
+		}
+	}
+}
+
 // Without roles dev is infrastructure only, and with --traffic it serves
 // itself.
 func TestDevsRolesAndTraffic(t *testing.T) {

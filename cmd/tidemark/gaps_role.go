@@ -31,8 +31,8 @@ func (t *feedTools) close() {
 
 // openFeedTools connects to the control database, and to the rest when it is
 // used.
-func openFeedTools(ctx context.Context, cfg config.Config, topo *topology.Topology) (t *feedTools, err error) {
-	t = &feedTools{}
+func openFeedTools(ctx context.Context, cfg config.Config, topo *topology.Topology) (_ *feedTools, err error) {
+	t := &feedTools{}
 	defer func() {
 		if err != nil {
 			t.close()

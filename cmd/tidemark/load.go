@@ -78,8 +78,12 @@ func newLoad() *cobra.Command {
 				err = printErr
 			}
 		}
-		if n := report.Errors(); n > 0 && err == nil {
-			err = fmt.Errorf("%d of %d commands failed: the report says how", n, report.Decided)
+		failed := report.Errors()
+		if cmd.Context().Err() != nil {
+			failed -= report.Outcomes[load.Abandoned] // as the caller wanted
+		}
+		if failed > 0 && err == nil {
+			err = fmt.Errorf("%d of %d commands failed: the report says how", failed, report.Decided)
 		}
 		return err
 	}

@@ -144,7 +144,7 @@ func moduleBinaries(ctx context.Context, log *slog.Logger) (Binaries, error) {
 	if b, err := inspectBinaries(ctx, filepath.Join(dir, "bin")); err == nil {
 		return b, nil
 	}
-	log.Info("no PostgreSQL on this machine: downloading one", "version", string(moduleVersion), "to", dir)
+	log.Warn("no PostgreSQL on this machine: downloading one", "version", string(moduleVersion), "to", dir)
 	if err := download(cache, dir); err != nil {
 		return Binaries{}, fmt.Errorf("downloading PostgreSQL %s: %w: install PostgreSQL %d or later (on Debian: apt-get install postgresql), or give its URLs", moduleVersion, err, oldestMajor)
 	}
