@@ -110,6 +110,9 @@ func chooseBinaries(ctx context.Context, dir string, major int, a *account, log 
 			return b, nil
 		}
 	}
+	if ctx.Err() != nil {
+		return Binaries{}, ctx.Err() // the programs were not asked, so none were found
+	}
 	if major != 0 && major != moduleMajor {
 		return Binaries{}, fmt.Errorf("the data directory was made by PostgreSQL %d, which is not installed: install it or choose another data directory", major)
 	}

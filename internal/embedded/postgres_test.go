@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -302,6 +303,15 @@ func TestPostgresPlaceElsewhere(t *testing.T) {
 
 func isLeftover(home string) bool {
 	return slices.ContainsFunc(Leftovers(), func(l Leftover) bool { return l.Place == home })
+}
+
+// A start that is called off does not look elsewhere for programs.
+func TestChooseBinariesCalledOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := chooseBinaries(ctx, "", 0, nil, slog.New(slog.DiscardHandler)); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
 }
 
 func fakeBinaries(t *testing.T, initdb, postgres string) string {
