@@ -11,11 +11,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
 // feedRig is a deployment of one shard, each role a process of its own, whose
@@ -251,6 +253,41 @@ func (r *feedRig) fed() {
 		}
 		return err
 	})
+}
+
+// passedOn reads which outbox rows intake has passed on.
+func (r *feedRig) passedOn() map[int64]bool {
+	r.t.Helper()
+	topic := r.topo.Topic(topology.Facts)
+	var end int64
+	r.admin(func(admin *kadm.Client) {
+		ends, err := admin.ListEndOffsets(r.t.Context(), topic)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		o, _ := ends.Lookup(topic, 0)
+		end = o.Offset
+	})
+	client, err := kafkaadmin.Client(r.cfg.Kafka.Brokers, nil, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer client.Close()
+	came := map[int64]bool{}
+	for last := int64(-1); last < end-1; {
+		fetches := client.PollFetches(r.t.Context())
+		if err := fetches.Err(); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, rec := range fetches.Records() {
+			var c tidemarkv1.RelationChange
+			if err := c.UnmarshalVT(rec.Value); err != nil {
+				r.t.Fatal(err)
+			}
+			came[c.OutboxId], last = true, rec.Offset
+		}
+	}
+	return came
 }
 
 // truncate makes the broker lose the whole change feed.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/tidemark/tidemark/internal/config"
@@ -74,6 +76,30 @@ func TestFaultsOfTheFeedAreNamedAndHealed(t *testing.T) {
 	r.truncate()
 	r.commit(2)
 	in = r.run("intake")
+	r.awaitGaps("topic-truncated", lost)
+	r.heal()
+	forget()
+
+	t.Log("the broker loses records under an intake that runs and is behind")
+	r.verified()
+	if err := in.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	lost = r.commit(1) // answers the fetch that intake has sent already
+	r.fed()
+	lost = append(lost, r.commit(6)...)
+	r.fed()
+	r.truncate()
+	r.commit(2)
+	if err := in.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	r.verified()
+	came := r.passedOn()
+	lost = slices.DeleteFunc(lost, func(id int64) bool { return came[id] })
+	if len(lost) < 6 {
+		t.Fatalf("only %v were lost", lost)
+	}
 	r.awaitGaps("topic-truncated", lost)
 	r.heal()
 	forget()

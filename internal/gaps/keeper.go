@@ -54,7 +54,7 @@ type Config struct {
 	Publication string
 	// Auto heals gaps as they are raised.
 	Auto bool
-	// Interval between two looks at gaps and feeds: 1 s.
+	// Interval between two looks at gaps and feeds: 2 s.
 	Interval   time.Duration
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil: no metrics
@@ -77,7 +77,7 @@ const who = "tidemark intake"
 // New makes a Keeper; Run starts its watch.
 func New(cfg Config) (*Keeper, error) {
 	if cfg.Interval == 0 {
-		cfg.Interval = time.Second
+		cfg.Interval = 2 * time.Second
 	}
 	m, err := newMetrics(cfg.Registerer, cfg.Shards)
 	if err != nil {
@@ -91,6 +91,9 @@ func New(cfg Config) (*Keeper, error) {
 func (k *Keeper) Verified(ctx context.Context, shard int, seal uint64, settledID, cdcOffset int64) error {
 	err := k.cfg.Control.SetVerified(ctx, control.Source{Shard: shard, VerifiedSeal: seal, SettledID: settledID, CDCOffset: cdcOffset})
 	if err != nil {
+		return err
+	}
+	if err := k.look(ctx, shard); err != nil {
 		return err
 	}
 	return k.nameDeletions(ctx, shard, settledID)
