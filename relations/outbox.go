@@ -47,17 +47,23 @@ func (o *Outbox) Shards() int { return len(o.pools) }
 // read runs do in one snapshot of a shard. The intervals to look at may be as
 // long as an outage was.
 func (o *Outbox) read(ctx context.Context, shard int, what string, do func(pgx.Tx) error) error {
+	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+	return o.ask(shard, what, func(q *pgxpool.Pool) error {
+		return pgx.BeginTxFunc(ctx, q, opts, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '5min'; SET LOCAL idle_in_transaction_session_timeout = '5min'"); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+	})
+}
+
+// ask runs do, of one short statement, on a shard.
+func (o *Outbox) ask(shard int, what string, do func(*pgxpool.Pool) error) error {
 	if shard < 0 || shard >= len(o.pools) {
 		return fmt.Errorf("%w: there is no relation shard %d", ErrInvalid, shard)
 	}
-	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, o.pools[shard], opts, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = '5min'; SET LOCAL idle_in_transaction_session_timeout = '5min'"); err != nil {
-			return err
-		}
-		return do(tx)
-	})
-	if err != nil {
+	if err := do(o.pools[shard]); err != nil {
 		return fmt.Errorf("relation shard %d: reading %s: %w", shard, what, err)
 	}
 	return nil
@@ -184,8 +190,8 @@ func (o *Outbox) UnnamedDeletions(ctx context.Context, shard int, upTo int64) ([
 }
 
 func (o *Outbox) deleted(ctx context.Context, shard int, condition string, args ...any) (out []evidence.Deleted, err error) {
-	err = o.read(ctx, shard, "deleted outbox rows", func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "SELECT id, aggregatetype, aggregateid, deleted_at, deleted_by FROM outbox_deleted WHERE "+condition, args...)
+	err = o.ask(shard, "deleted outbox rows", func(q *pgxpool.Pool) error {
+		rows, err := q.Query(ctx, "SELECT id, aggregatetype, aggregateid, deleted_at, deleted_by FROM outbox_deleted WHERE "+condition, args...)
 		if err != nil {
 			return err
 		}
@@ -245,9 +251,9 @@ const feedSQL = `
 
 // Feed tells what stands between a shard's outbox and its change feed.
 func (o *Outbox) Feed(ctx context.Context, shard int, slot, publication string) (f evidence.Feed, err error) {
-	err = o.read(ctx, shard, "the state of the change feed", func(tx pgx.Tx) error {
+	err = o.ask(shard, "the state of the change feed", func(q *pgxpool.Pool) error {
 		var lsn, confirmed int64
-		err := tx.QueryRow(ctx, feedSQL, slot, publication).
+		err := q.QueryRow(ctx, feedSQL, slot, publication).
 			Scan(&f.Database, &lsn, &f.SlotExists, &confirmed, &f.Transactions, &f.Publication)
 		f.LSN, f.Confirmed, f.Publication = uint64(lsn), uint64(confirmed), strings.TrimSpace(f.Publication)
 		return err

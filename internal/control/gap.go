@@ -151,17 +151,16 @@ func (d *DB) Gaps(ctx context.Context, f GapFilter) (out []Gap, err error) {
 	for _, s := range f.States {
 		states = append(states, string(s))
 	}
-	err = d.read(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "SELECT "+gapColumns+` FROM gap
-			WHERE ($1::integer IS NULL OR shard = $1) AND (cardinality($2::text[]) = 0 OR state = ANY($2))
-			ORDER BY shard, seal`, f.Shard, states)
-		if err != nil {
-			return fmt.Errorf("reading gaps: %w", err)
-		}
+	rows, err := d.pool.Query(ctx, "SELECT "+gapColumns+` FROM gap
+		WHERE ($1::integer IS NULL OR shard = $1) AND (cardinality($2::text[]) = 0 OR state = ANY($2))
+		ORDER BY shard, seal`, f.Shard, states)
+	if err == nil {
 		out, err = pgx.CollectRows(rows, scanGap)
-		return err
-	})
-	return out, err
+	}
+	if err != nil {
+		return nil, named(fmt.Errorf("reading gaps: %w", err))
+	}
+	return out, nil
 }
 
 // ErrGapChanged says that a gap is not any more what the caller has read.

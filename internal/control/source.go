@@ -30,12 +30,17 @@ type FeedEvent struct {
 	Detail string
 }
 
-// SetVerified notes that a shard's feed is verified up to a seal.
+// SetVerified notes that a shard's feed is verified up to a seal, and how it
+// looks now.
 func (d *DB) SetVerified(ctx context.Context, s Source) error {
-	_, err := d.pool.Exec(ctx, `
-		INSERT INTO source (shard, verified_seal, settled_id, cdc_offset) VALUES ($1, $2, $3, $4)
-		ON CONFLICT (shard) DO UPDATE SET verified_seal = $2, settled_id = $3, cdc_offset = $4, verified_at = clock_timestamp()`,
-		s.Shard, int64(s.VerifiedSeal), s.SettledID, s.CDCOffset)
+	feed, err := json.Marshal(s.Feed)
+	if err == nil {
+		_, err = d.pool.Exec(ctx, `
+			INSERT INTO source (shard, verified_seal, settled_id, cdc_offset, feed) VALUES ($1, $2, $3, $4, nullif($5::jsonb, 'null'))
+			ON CONFLICT (shard) DO UPDATE SET verified_seal = $2, settled_id = $3, cdc_offset = $4, verified_at = clock_timestamp(),
+			    feed = coalesce(nullif($5::jsonb, 'null'), source.feed)`,
+			s.Shard, int64(s.VerifiedSeal), s.SettledID, s.CDCOffset, feed)
+	}
 	if err != nil {
 		return named(fmt.Errorf("noting how far shard %d is verified: %w", s.Shard, err))
 	}
@@ -67,23 +72,20 @@ func (d *DB) SetFeed(ctx context.Context, shard int, f evidence.Feed, events []F
 // Source reads a shard's state; its zero value when nothing is known.
 func (d *DB) Source(ctx context.Context, shard int) (Source, error) {
 	s := Source{Shard: shard, CDCOffset: -1}
-	err := d.read(ctx, func(tx pgx.Tx) error {
-		var seal int64
-		var feed []byte
-		err := tx.QueryRow(ctx, "SELECT verified_seal, settled_id, cdc_offset, verified_at, feed FROM source WHERE shard = $1", shard).
-			Scan(&seal, &s.SettledID, &s.CDCOffset, &s.VerifiedAt, &feed)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
-		if err == nil && feed != nil {
-			err = json.Unmarshal(feed, &s.Feed)
-		}
-		s.VerifiedSeal = uint64(seal)
-		return err
-	})
-	if err != nil {
-		return s, fmt.Errorf("reading how far shard %d is verified: %w", shard, err)
+	var seal int64
+	var feed []byte
+	err := d.pool.QueryRow(ctx, "SELECT verified_seal, settled_id, cdc_offset, verified_at, feed FROM source WHERE shard = $1", shard).
+		Scan(&seal, &s.SettledID, &s.CDCOffset, &s.VerifiedAt, &feed)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return s, nil
 	}
+	if err == nil && feed != nil {
+		err = json.Unmarshal(feed, &s.Feed)
+	}
+	if err != nil {
+		return s, named(fmt.Errorf("reading how far shard %d is verified: %w", shard, err))
+	}
+	s.VerifiedSeal = uint64(seal)
 	return s, nil
 }
 

@@ -67,8 +67,15 @@ type Keeper struct {
 	log     *slog.Logger
 	metrics *metrics
 
-	mu  sync.Mutex
-	err error // of the last look; nil when all is well
+	mu   sync.Mutex
+	err  error         // of the last round; nil when all is well
+	seen map[int]sight // by shard
+}
+
+// sight is how a feed looked when it was seen.
+type sight struct {
+	feed *evidence.Feed
+	at   time.Time
 }
 
 // who is what the audit calls this part.
@@ -83,17 +90,18 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gaps: registering metrics: %w", err)
 	}
-	return &Keeper{cfg: cfg, log: cfg.Logger.With("component", "gaps"), metrics: m, err: errors.New("not looked yet")}, nil
+	return &Keeper{cfg: cfg, log: cfg.Logger.With("component", "gaps"), metrics: m, err: errors.New("not looked yet"), seen: map[int]sight{}}, nil
 }
 
 // Verified notes how far a shard's feed was compared, and names the rows up to
 // there that someone deleted from the outbox by hand.
 func (k *Keeper) Verified(ctx context.Context, shard int, seal uint64, settledID, cdcOffset int64) error {
-	err := k.cfg.Control.SetVerified(ctx, control.Source{Shard: shard, VerifiedSeal: seal, SettledID: settledID, CDCOffset: cdcOffset})
+	now, err := k.look(ctx, shard)
 	if err != nil {
 		return err
 	}
-	if err := k.look(ctx, shard); err != nil {
+	s := control.Source{Shard: shard, VerifiedSeal: seal, SettledID: settledID, CDCOffset: cdcOffset, Feed: &now}
+	if err := k.cfg.Control.SetVerified(ctx, s); err != nil {
 		return err
 	}
 	return k.nameDeletions(ctx, shard, settledID)
@@ -142,7 +150,7 @@ func (k *Keeper) round(ctx context.Context) error {
 	k.metrics.set(all)
 	var errs []error
 	for shard := range k.cfg.Shards {
-		errs = append(errs, k.look(ctx, shard))
+		errs = append(errs, k.lookAt(ctx, shard))
 	}
 	if len(all) == 0 {
 		return errors.Join(errs...)
@@ -171,24 +179,51 @@ func (k *Keeper) tend(ctx context.Context, g control.Gap) (err error) {
 	return err
 }
 
-// look notes how a shard's feed looks, and what was done to it.
-func (k *Keeper) look(ctx context.Context, shard int) error {
+// lookEvery is how often a feed is looked at that brings no proofs.
+const lookEvery = 10 * time.Second
+
+// look sees how a shard's feed is now, and notes what was done to it since it
+// was last seen, here or, after a start, by whoever was here before.
+func (k *Keeper) look(ctx context.Context, shard int) (evidence.Feed, error) {
 	now, err := k.cfg.Outbox.Feed(ctx, shard, k.cfg.Slot(shard), k.cfg.Publication)
 	if err != nil {
-		return err
+		return now, err
 	}
-	s, err := k.cfg.Control.Source(ctx, shard)
-	if err != nil {
-		return err
+	k.mu.Lock()
+	was, known := k.seen[shard]
+	k.mu.Unlock()
+	if !known {
+		s, err := k.cfg.Control.Source(ctx, shard)
+		if err != nil {
+			return now, err
+		}
+		was.feed = s.Feed
 	}
-	events := changes(s.Feed, now)
+	events := changes(was.feed, now)
 	for _, e := range events {
 		k.log.Warn("the change feed was changed", "shard", shard, "what", e.Detail)
 	}
-	if s.Feed != nil && len(events) == 0 && s.Feed.Transactions == now.Transactions && s.Feed.SlotExists == now.SlotExists {
+	if len(events) > 0 || was.feed == nil {
+		if err := k.cfg.Control.SetFeed(ctx, shard, now, events); err != nil {
+			return now, err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[shard] = sight{&now, time.Now()}
+	return now, nil
+}
+
+// lookAt looks at a shard's feed unless that was done of late.
+func (k *Keeper) lookAt(ctx context.Context, shard int) error {
+	k.mu.Lock()
+	recent := time.Since(k.seen[shard].at) < lookEvery
+	k.mu.Unlock()
+	if recent {
 		return nil
 	}
-	return k.cfg.Control.SetFeed(ctx, shard, now, events)
+	_, err := k.look(ctx, shard)
+	return err
 }
 
 // changes tells what was done to a feed between two looks.

@@ -29,7 +29,7 @@ func (f findings) rows() int64       { return f.missing.Count() + f.deleted.Coun
 // records those as gaps, each with its seal. It may be told the same again.
 func (k *Keeper) Suspect(ctx context.Context, s *tidemarkv1.Suspicion) error {
 	shard := int(s.Shard)
-	if err := k.look(ctx, shard); err != nil {
+	if _, err := k.look(ctx, shard); err != nil {
 		return err
 	}
 	f, err := k.find(ctx, s)
@@ -216,9 +216,6 @@ func (k *Keeper) cause(ctx context.Context, s *tidemarkv1.Suspicion, f findings,
 	truncated, err := k.cfg.Healer.truncated(ctx, int(s.Shard), s.Holes)
 	if err != nil || truncated {
 		return control.CauseTopicTruncated, err
-	}
-	if err := k.look(ctx, int(s.Shard)); err != nil { // the cause may be newer than the last look
-		return "", err
 	}
 	events, err := k.cfg.Control.FeedEvents(ctx, int(s.Shard), k.intervalStart(ctx, s, seals))
 	if err != nil {
