@@ -388,9 +388,9 @@ func (f *flusher) load(target string) (*sum, error) {
 	f.mu.Lock()
 	t := f.sums.enter(target)
 	f.mu.Unlock()
-	stored := map[string]bucketSum{}
+	stored := map[uint32]bucketSum{}
 	at, err := f.part.ScanAcked(target, func(bucket string, value []byte) error {
-		stored[bucket] = readBucketSum(value)
+		stored[bucketNumber(bucket)] = readBucketSum(value)
 		return nil
 	})
 	f.mu.Lock()

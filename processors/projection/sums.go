@@ -21,7 +21,7 @@ type sum struct {
 	// was read; the sum includes every row up to it and all that settled since.
 	at               int64
 	active, disliked int64
-	buckets          map[string]bucketSum
+	buckets          map[uint32]bucketSum // by virtual bucket
 }
 
 type bucketSum struct {
@@ -29,19 +29,19 @@ type bucketSum struct {
 	seq              uint64
 }
 
-// maxSummedBuckets bounds the cache of one partition, about 100 bytes each.
-const maxSummedBuckets = 50_000
+// maxSummedBuckets bounds the cache of one partition, about 80 bytes each.
+const maxSummedBuckets = 100_000
 
 func newSums() *sums { return &sums{targets: map[string]*sum{}} }
 
 // settle takes an acked bucket row of a target, if the target is here.
 func (s *sums) settle(target, bucket string, value []byte) {
 	if t := s.targets[target]; t != nil {
-		s.set(t, bucket, readBucketSum(value))
+		s.set(t, bucketNumber(bucket), readBucketSum(value))
 	}
 }
 
-func (s *sums) set(t *sum, bucket string, b bucketSum) {
+func (s *sums) set(t *sum, bucket uint32, b bucketSum) {
 	old, known := t.buckets[bucket]
 	if known && b.seq <= old.seq {
 		return
@@ -63,17 +63,31 @@ func (s *sums) enter(target string) *sum {
 		s.buckets -= len(t.buckets)
 		delete(s.targets, name)
 	}
-	t := &sum{at: -1, buckets: map[string]bucketSum{}}
+	t := &sum{at: -1, buckets: map[uint32]bucketSum{}}
 	s.targets[target] = t
 	return t
 }
 
 // load completes a target with what the store had.
-func (s *sums) load(t *sum, stored map[string]bucketSum, at int64) {
+func (s *sums) load(t *sum, stored map[uint32]bucketSum, at int64) {
 	for bucket, b := range stored {
 		s.set(t, bucket, b)
 	}
 	t.at = at
+}
+
+// bucketNumber reads a derived row's item, the virtual bucket in four
+// hexadecimal digits as the key has it.
+func bucketNumber(item string) uint32 {
+	var n uint32
+	for i := range len(item) {
+		d := item[i] - '0'
+		if item[i] >= 'a' {
+			d = item[i] - 'a' + 10
+		}
+		n = n<<4 | uint32(d)
+	}
+	return n
 }
 
 func readBucketSum(value []byte) bucketSum {
