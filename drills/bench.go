@@ -127,11 +127,13 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // environment is what a stage is set up in.
 type environment struct {
-	dir      string // of this drill
-	seed     uint64
-	kafka    string // host:port of a real broker; "": embedded
-	findings *oracle.Findings
-	tallies  *tallies
-	log      *slog.Logger
-	verify   Verifier
+	dir         string // of this drill
+	seed        uint64
+	kafka       string // host:port of a real broker; "": embedded
+	findings    *oracle.Findings
+	tallies     *tallies
+	log         *slog.Logger
+	verify      Verifier
+	patience    time.Duration // for the system to get over an injection
+	quietWithin time.Duration // for the feed to become quiet at the end
 }

@@ -82,7 +82,7 @@ func (r *rig) during(ctx context.Context, f faultbroker.Fault, hold func(id int)
 // until waits until a fault has hit so often.
 func (r *rig) until(ctx context.Context, n int) func(id int) error {
 	return func(id int) error {
-		return await(ctx, patience, "a fault hitting", func() error {
+		return await(ctx, r.patience, "a fault hitting", func() error {
 			hits, err := r.broker.Hits(ctx, id)
 			if err == nil && hits < n {
 				err = fmt.Errorf("hit %d times of %d", hits, n)
@@ -201,14 +201,14 @@ func messageTooLarge(ctx context.Context, r *rig, rnd *rand.Rand) error {
 	if err := r.maxMessage(ctx, s.Topic, tooSmall); err != nil {
 		return err
 	}
-	named := r.awaitReason(ctx, r.all(), patience, s.Topic, "MESSAGE_TOO_LARGE")
+	named := r.awaitReason(ctx, r.all(), r.patience, s.Topic, "MESSAGE_TOO_LARGE")
 	if named == nil {
 		named = sleep(ctx, between(rnd, time.Second, 4*time.Second))
 	}
 	if err := errors.Join(named, r.maxMessage(context.WithoutCancel(ctx), s.Topic, s.Settings["max.message.bytes"])); err != nil {
 		return err
 	}
-	if err := await(ctx, patience, "the members being ready again", r.allReady); err != nil {
+	if err := await(ctx, r.patience, "the members being ready again", r.allReady); err != nil {
 		return err
 	}
 	return r.moving(ctx)

@@ -134,7 +134,7 @@ func zombie(ctx context.Context, r *rig, rnd *rand.Rand) error {
 		if err := sleep(ctx, between(rnd, time.Second, 3*time.Second)); err != nil {
 			return err
 		}
-		if err := await(ctx, patience, "the paused member being ready again", r.allReady); err != nil {
+		if err := await(ctx, r.patience, "the paused member being ready again", r.allReady); err != nil {
 			return err
 		}
 		return r.moving(ctx)
@@ -160,7 +160,7 @@ func rollingRestart(ctx context.Context, r *rig, _ *rand.Rand) error {
 
 // reserve waits until nothing is being done to a member, and takes it.
 func (r *rig) reserve(ctx context.Context, m *member.Member) (func(), error) {
-	err := await(ctx, patience, "waiting for a member", func() error {
+	err := await(ctx, r.patience, "waiting for a member", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.busy[m] {

@@ -51,7 +51,7 @@ func diskFull(ctx context.Context, r *rig, rnd *rand.Rand) error {
 		if err := m.Process().FullDisk(true); err != nil {
 			return err
 		}
-		if err := r.awaitReason(ctx, []*member.Member{m}, patience, "file too large"); err != nil {
+		if err := r.awaitReason(ctx, []*member.Member{m}, r.patience, "file too large"); err != nil {
 			return err
 		}
 		if err := sleep(ctx, between(rnd, 0, 4*time.Second)); err != nil {
@@ -60,7 +60,7 @@ func diskFull(ctx context.Context, r *rig, rnd *rand.Rand) error {
 		if err := m.Process().FullDisk(false); err != nil {
 			return err
 		}
-		if err := await(ctx, patience, "the member being ready again", r.allReady); err != nil {
+		if err := await(ctx, r.patience, "the member being ready again", r.allReady); err != nil {
 			return err
 		}
 		return r.moving(ctx)
@@ -73,7 +73,7 @@ func (r *rig) caughtUp(ctx context.Context) error {
 	if err := r.sender.Flush(ctx); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, patience)
+	limited, cancel := context.WithTimeout(ctx, r.patience)
 	defer cancel()
 	if err := verify.WaitGroups(limited, r.admin, r.topo); err != nil {
 		return stuckError{err}
@@ -173,7 +173,7 @@ func (r *rig) afterLoss(ctx context.Context) error {
 	if err := errors.Join(r.watchAnew(), r.startAll()); err != nil {
 		return err
 	}
-	if err := await(ctx, patience, "the members reading the log again", r.allReady); err != nil {
+	if err := await(ctx, r.patience, "the members reading the log again", r.allReady); err != nil {
 		return err
 	}
 	if err := r.sender.Reconnect(); err != nil {

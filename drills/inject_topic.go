@@ -133,7 +133,7 @@ func (r *rig) rebuild(ctx context.Context) error {
 	for _, g := range []string{topology.ProjectionGroup, topology.DisplayGroup} {
 		// Static members stay in their group until their session is over.
 		id := r.topo.Group(g).ID
-		if err := await(ctx, patience, "forgetting what "+id+" has committed", func() error {
+		if err := await(ctx, r.patience, "forgetting what "+id+" has committed", func() error {
 			answer, err := r.admin.DeleteGroup(ctx, id)
 			if err == nil {
 				err = answer.Err
@@ -159,7 +159,7 @@ func (r *rig) recreate(ctx context.Context, stream string) error {
 	for k, v := range s.Settings {
 		settings[k] = kadm.StringPtr(v)
 	}
-	return await(ctx, patience, "making the topic anew", func() error {
+	return await(ctx, r.patience, "making the topic anew", func() error {
 		answer, err := r.admin.CreateTopic(ctx, int32(s.Partitions), -1, settings, s.Topic)
 		if err == nil {
 			err = answer.Err

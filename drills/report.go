@@ -1,7 +1,6 @@
 package drills
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -123,14 +122,6 @@ func (r *Report) Totals() (injected map[string]int, f Figures) {
 		f.MostMemory = max(f.MostMemory, x.Figures.MostMemory)
 	}
 	return injected, f
-}
-
-// WriteJSON writes the report as one object.
-func (r *Report) WriteJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(r)
 }
 
 // WriteTable writes the report for people.

@@ -45,7 +45,6 @@ type rig struct {
 const (
 	brokerShards  = 2
 	displayShards = 3
-	patience      = 90 * time.Second
 )
 
 // newRig starts everything and waits until every member consumes. Changes are
@@ -78,7 +77,7 @@ func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakne
 			return r, err
 		}
 	}
-	return r, await(ctx, patience, "starting the members", r.allReady)
+	return r, await(ctx, r.patience, "starting the members", r.allReady)
 }
 
 func (r *rig) startBroker() (err error) {
@@ -152,7 +151,7 @@ func (r *rig) all() []*member.Member {
 // take chooses a member that nothing is being done to and reserves it.
 func (r *rig) take(ctx context.Context, rnd *rand.Rand) (*member.Member, func(), error) {
 	var m *member.Member
-	err := await(ctx, patience, "finding a member", func() error {
+	err := await(ctx, r.patience, "finding a member", func() error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		var free []*member.Member
@@ -204,7 +203,7 @@ func (r *rig) revive(ctx context.Context, m *member.Member) error {
 
 func (r *rig) awaitFirst(ctx context.Context, m *member.Member) error {
 	first := m.FirstRecord()
-	err := await(ctx, patience, "member "+m.Spec.Instance+" handling a record", func() error {
+	err := await(ctx, r.patience, "member "+m.Spec.Instance+" handling a record", func() error {
 		select {
 		case <-first:
 			return nil
@@ -230,7 +229,7 @@ func lastOf(all []string) string {
 // partition has an owner at work.
 func (r *rig) moving(ctx context.Context) error {
 	before := r.watching().TableEnd()
-	return await(ctx, patience, "every partition being counted", func() error {
+	return await(ctx, r.patience, "every partition being counted", func() error {
 		for p, end := range r.watching().TableEnd() {
 			if end <= before[p] {
 				return fmt.Errorf("partition %d stands at %d", p, end)

@@ -43,7 +43,6 @@ func (r *rig) look() {
 
 const (
 	settle       = 3 * time.Second // of traffic after everything is healed
-	quietWithin  = 2 * time.Minute
 	stopPatience = 20 * time.Second
 )
 
@@ -56,7 +55,7 @@ func (r *rig) judge(ctx context.Context) error {
 	if err := sleep(ctx, settle); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(ctx, quietWithin)
+	limited, cancel := context.WithTimeout(ctx, r.quietWithin)
 	defer cancel()
 	if err := r.sender.Finish(limited); err != nil {
 		return err
@@ -112,7 +111,7 @@ func (r *rig) heal(ctx context.Context) error {
 		}
 	}
 	r.sender.SetRate(r.cell.Rate)
-	err := await(ctx, patience, "every member being ready", r.allReady)
+	err := await(ctx, r.patience, "every member being ready", r.allReady)
 	var not stuckError
 	if errors.As(err, &not) {
 		r.findings.Add(Stuck, "%v", err)

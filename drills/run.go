@@ -2,6 +2,7 @@ package drills
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,11 +45,9 @@ func Run(ctx context.Context, entries []Entry, o Options) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := o.Dir
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "tidemark-drill-"); err != nil {
-			return nil, err
-		}
+	dir, err := runDir(o.Dir)
+	if err != nil {
+		return nil, err
 	}
 	r := &Report{Started: time.Now().UTC(), Seed: o.Seed, Broker: "embedded", Commit: o.Commit, Results: make([]Result, len(drills)),
 		Machine: fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)}
@@ -67,10 +66,22 @@ func Run(ctx context.Context, entries []Entry, o Options) (*Report, error) {
 	_ = g.Wait()
 	r.Seconds = time.Since(r.Started).Seconds()
 	r.judge()
-	if o.Dir == "" {
-		_ = os.Remove(dir) // only if nothing was kept
-	}
+	_ = os.Remove(dir) // only if nothing was kept
 	return r, ctx.Err()
+}
+
+// runDir makes a folder for a run, below base or among temporary files.
+func runDir(base string) (string, error) {
+	if base != "" {
+		if err := os.MkdirAll(base, 0o755); err != nil {
+			return "", err
+		}
+	}
+	dir, err := os.MkdirTemp(base, "tidemark-drill-")
+	if err != nil {
+		return "", err
+	}
+	return dir, os.Chmod(dir, 0o755) // PostgreSQL runs as another user
 }
 
 func resolve(entries []Entry, o Options) ([]Drill, error) {
@@ -154,9 +165,18 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	}
 	defer func() { _ = logFile.Close() }()
 	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, findings: findings, tallies: newTallies(), verify: o.Verify,
+		patience: 90 * time.Second, quietWithin: 2 * time.Minute,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	if o.Weakness != 0 { // what cannot recover will not
+		env.patience, env.quietWithin = 20*time.Second, 20*time.Second
+	}
 	say("starting, %d rounds, seed %d", d.Rounds, o.Seed)
 	s, err := setUp(ctx, d, o, env)
+	var not stuckError
+	if errors.As(err, &not) {
+		findings.Add(Stuck, "setting up: %v", err)
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -57,9 +56,6 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 			s.close()
 		}
 	}()
-	if err := os.Chmod(s.dir, 0o755); err != nil { // PostgreSQL runs as another user
-		return s, err
-	}
 	if err := s.startPostgres(ctx); err != nil {
 		return s, err
 	}
@@ -142,7 +138,7 @@ func (s *system) startRoles(ctx context.Context, file string) error {
 		}
 		s.roles = append(s.roles, role)
 	}
-	return await(ctx, patience, "starting the roles", func() error { return s.allReady(ctx) })
+	return await(ctx, s.patience, "starting the roles", func() error { return s.allReady(ctx) })
 }
 
 func (s *system) allReady(ctx context.Context) error {
@@ -192,11 +188,11 @@ func (s *system) do(ctx context.Context, name string, rnd *rand.Rand) error {
 // flowing waits until every process is ready and what is committed from now on
 // is displayed.
 func (s *system) flowing(ctx context.Context) error {
-	if err := await(ctx, patience, "every process being ready", func() error { return s.allReady(ctx) }); err != nil {
+	if err := await(ctx, s.patience, "every process being ready", func() error { return s.allReady(ctx) }); err != nil {
 		return err
 	}
 	before := s.watcher.Displayed()
-	return await(ctx, patience, "new seals being displayed", func() error {
+	return await(ctx, s.patience, "new seals being displayed", func() error {
 		for shard, seal := range s.watcher.Displayed() {
 			if seal <= before[shard]+1 {
 				return fmt.Errorf("shard %d is displayed up to seal %d", shard, seal)

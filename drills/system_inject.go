@@ -141,23 +141,33 @@ func (s *system) ask(ctx context.Context, sql string) (numbers []int, err error)
 
 var errNobody = errors.New("there was nobody to hit")
 
-func (s *system) end(ctx context.Context, who string) error {
-	hit, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "+who+" AND pg_terminate_backend(pid)")
+// end ends the server processes of a kind, one by one: a server that is asked
+// to end all in one statement may begin with the one that asks.
+func (s *system) end(ctx context.Context, kind string) error {
+	pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = '"+kind+"'")
 	if err != nil {
 		return err
 	}
-	if len(hit) == 0 {
+	ended := 0
+	for _, pid := range pids {
+		hit, err := s.ask(ctx, fmt.Sprintf("SELECT pg_terminate_backend(%d)::int", pid))
+		if err != nil {
+			return err
+		}
+		ended += hit[0]
+	}
+	if ended == 0 {
 		return stuckError{errNobody}
 	}
 	return s.flowing(ctx)
 }
 
 func postgresCut(ctx context.Context, s *system, _ *rand.Rand) error {
-	return s.end(ctx, "backend_type = 'client backend'")
+	return s.end(ctx, "client backend")
 }
 
 func walsenderKilled(ctx context.Context, s *system, _ *rand.Rand) error {
-	return s.end(ctx, "backend_type = 'walsender'")
+	return s.end(ctx, "walsender")
 }
 
 func postgresCrash(ctx context.Context, s *system, rnd *rand.Rand) error {

@@ -39,6 +39,10 @@ func newDrillList() *cobra.Command {
 			for _, d := range catalogue {
 				fmt.Fprintf(tw, "%s\t%s\t%d\t%s\n", d.Name, d.Bench, d.Rounds, d.About)
 			}
+			fmt.Fprintln(tw, "\nSUITE\t\tDRILLS\tWHAT IT IS")
+			for _, s := range drills.Suites() {
+				fmt.Fprintf(tw, "%s\t\t%d\t%s\n", s.Name, len(s.Entries), s.About)
+			}
 			return tw.Flush()
 		})
 	}
@@ -48,18 +52,25 @@ func newDrillList() *cobra.Command {
 func newDrillRun() *cobra.Command {
 	o := drills.Options{}
 	var weaken []string
+	var selfTest bool
 	cmd := &cobra.Command{
 		Use:   "run NAME...",
-		Short: "Run drills and report what was injected, what was checked, and the verdict",
+		Short: "Run drills or suites and report what was injected, what was checked, and the verdict",
+		Long: "Run drills or suites (`tidemark drill list` names them) and report, for each, what was injected and\n" +
+			"how often, what was checked, and the verdict. Exit 0: no difference; 3: differences; 1: a drill could\n" +
+			"not be done.\n\n" +
+			"--self-test switches off each mechanism that the counts rely on, one at a time, and demands that a\n" +
+			"drill notices: exit 3 when one does not.",
 		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) == 0 {
-				return usagef("%s needs one or more names: `tidemark drill list` has them", cmd.CommandPath())
+			if (len(given) > 0) == selfTest {
+				return usagef("%s needs one or more names (`tidemark drill list` has them), or --self-test alone", cmd.CommandPath())
 			}
 			return nil
 		},
 	}
 	out := outputFlag(cmd, "table", "json")
 	f := cmd.Flags()
+	f.BoolVar(&selfTest, "self-test", false, "show that the drills can fail")
 	f.Uint64Var(&o.Seed, "seed", 0, "`SEED` that chooses what happens when; 0: another one each time")
 	f.IntVar(&o.Rounds, "rounds", 0, "`NUMBER` of rounds of each drill (default: the drill's own)")
 	f.IntVar(&o.Parallel, "parallel", 1, "`NUMBER` of drills at a time, each with a broker of its own")
@@ -75,11 +86,10 @@ func newDrillRun() *cobra.Command {
 		if o.Seed == 0 {
 			o.Seed = uint64(time.Now().UnixNano())
 		}
-		var entries []drills.Entry
-		for _, name := range names {
-			entries = append(entries, drills.Entry{Drill: name})
+		entries, err := drills.Entries(names)
+		if err != nil {
+			return usageError{err}
 		}
-		var err error
 		if o.Weakness, err = drills.ParseWeakness(weaken); err != nil {
 			return usageError{err}
 		}
@@ -87,6 +97,9 @@ func newDrillRun() *cobra.Command {
 		o.Progress = cmd.ErrOrStderr()
 		o.Verify = func(ctx context.Context, cfg config.Config) (verify.Report, error) {
 			return verifyAll(ctx, cfg, 2*time.Minute, newScreen(io.Discard))
+		}
+		if selfTest {
+			return drillSelfTest(cmd, o, out)
 		}
 		report, err := drills.Run(cmd.Context(), entries, o)
 		if err != nil && report == nil {
@@ -104,6 +117,22 @@ func newDrillRun() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+func drillSelfTest(cmd *cobra.Command, o drills.Options, out *output) error {
+	proofs, err := drills.SelfTest(cmd.Context(), o)
+	if err != nil {
+		return err
+	}
+	if err := out.print(cmd.OutOrStdout(), proofs, func(w io.Writer) error { return drills.WriteProofs(w, proofs) }); err != nil {
+		return err
+	}
+	for _, p := range proofs {
+		if !p.Noticed {
+			return errDifferent
+		}
+	}
+	return nil
 }
 
 // newDrillBroker is the broker that breaks on demand, in a process of its own.
