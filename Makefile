@@ -78,6 +78,26 @@ bench: build ## measure; prints ratios to this machine's ceilings (BENCH=name ch
 demo: build ## traffic, two kills, verification
 	./tidemark demo
 
+# SEED chooses what happens when; the report names it.
+DRILL := ./tidemark drill run $(if $(SEED),--seed $(SEED))
+
+.PHONY: torture
+torture: build ## break everything for about 20 minutes, then compare (LONG=1: an hour; SEED=n)
+	$(DRILL) $(if $(LONG),torture-long,torture) --parallel 3
+
+.PHONY: torture-short
+torture-short: build ## three minutes of torture, as CI runs it (SEED=n)
+	$(DRILL) torture-short --parallel 2
+
+.PHONY: torture-real
+torture-real: build ## a short round of torture on the Kafka of make real-up (SEED=n)
+	@go run ./real status
+	$(DRILL) torture-real --real-kafka "$$(sed -n 's/^KAFKA=//p' .real/endpoints)"
+
+.PHONY: torture-proof
+torture-proof: build ## show that the torture can fail: each mechanism switched off, one at a time
+	$(DRILL) --self-test
+
 .PHONY: tools
 tools: ## install the pinned tools into .bin/
 	@mkdir -p $(BIN)
