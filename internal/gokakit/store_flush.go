@@ -1,6 +1,7 @@
 package gokakit
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -157,7 +158,7 @@ func (s *store) sortedRows(f *frozen) ([]byte, []namedRow) {
 		}
 	}
 	slices.SortFunc(rows, func(a, b namedRow) int {
-		return slices.Compare(names[a.at:a.to], names[b.at:b.to])
+		return bytes.Compare(names[a.at:a.to], names[b.at:b.to])
 	})
 	return names, rows
 }
