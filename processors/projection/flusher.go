@@ -123,9 +123,7 @@ func (f *flusher) poke() {
 	}
 }
 
-// Run flushes at most every refresh interval until ctx ends. A flush that takes
-// longer than that is followed by a pause as long as itself: under load targets
-// are shown less often and counting keeps the machine (K3).
+// Run flushes at most every refresh interval until ctx ends.
 func (f *flusher) Run(ctx context.Context) error {
 	defer f.stop()
 	if err := f.resume(ctx); err != nil {
@@ -136,8 +134,7 @@ func (f *flusher) Run(ctx context.Context) error {
 		if err := f.flush(); err != nil {
 			return fmt.Errorf("emitting partial counts: %w", err)
 		}
-		took := time.Since(start)
-		if !sleep(ctx, max(f.cfg.RefreshInterval-took, took)) {
+		if !sleep(ctx, f.cfg.RefreshInterval-time.Since(start)) {
 			return nil
 		}
 		select {
