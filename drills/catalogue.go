@@ -26,7 +26,7 @@ func projectionDrills() []Drill {
 		{Name: "wipe-state", About: "local stores gone between restarts", Lanes: one("wipe-state"), Rounds: 6, Rows: []string{"K06"}},
 		{Name: "old-state", About: "local stores restored to an older copy between restarts", Lanes: one("old-state"), Rounds: 6, Rows: []string{"K07"}},
 		{Name: "disk-full", About: "the state directory takes no more", Lanes: one("disk-full"), Rounds: 3},
-		{Name: "rolling-restart", About: "graceful restarts of 3 members one by one, static membership", Lanes: one("restart"), Rounds: 4, Cell: Cell{Members: 3, Session: 10 * time.Second}, Rows: []string{"G22", "C02"}},
+		{Name: "rolling-restart", About: "graceful restarts of 3 of 6 members one by one, static membership", Lanes: one("restart"), Rounds: 4, Cell: Cell{Members: 6, Session: 10 * time.Second}, Rows: []string{"G22", "C02"}},
 		{Name: "churn", About: "members come and go", Lanes: one("churn"), Rounds: 6, Cell: Cell{Members: 2}, Rows: []string{"G01", "S05"}},
 		{Name: "hot-standby", About: "kills and pauses with warm copies on the other members", Lanes: one("kill", "kill", "zombie"), Rounds: 3, Cell: Cell{HotStandby: true, Relations: 4000}},
 
@@ -41,6 +41,7 @@ func projectionDrills() []Drill {
 		{Name: "message-too-large", About: "an output takes no batch any more, then does again", Lanes: one("message-too-large"), Rounds: 3, Rows: []string{"G05"}},
 		{Name: "log-truncated", About: "the changelog starts after what the local store has seen", Lanes: one("log-truncated"), Rounds: 2, Cell: Cell{Members: 1}, Rows: []string{"G15"}},
 		{Name: "offset-ahead", About: "local offsets above the end of a log that lost its newest records", Lanes: one("offset-ahead"), Rounds: 2, Rows: []string{"G14", "G16"}},
+		{Name: "compaction", About: "compacted changelogs, read again from their start", Lanes: one("compact", "kill"), Rounds: 4, Rows: []string{"S06"}},
 		{Name: "topic-recreated", About: "the changelog deleted and made anew", Lanes: one("table-recreated"), Rounds: 1, Cell: many, Rows: []string{"G14"}},
 		{Name: "display-recreated", About: "the display table deleted and made anew", Lanes: one("display-recreated"), Rounds: 1, Cell: many, Rows: []string{"G14"}},
 		{Name: "input-recreated", About: "the input deleted and made anew", Lanes: one("input-recreated"), Rounds: 1, Rows: []string{"G14"}},

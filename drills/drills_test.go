@@ -156,7 +156,7 @@ func TestTortureIsLargeEnough(t *testing.T) {
 			if i == "zombie" {
 				pauses += e.Rounds
 			}
-			if injections[i].faults && i != "offset-ahead" {
+			if injections[i].faults && i != "offset-ahead" && i != "compact" {
 				faults += e.Rounds
 			}
 		}

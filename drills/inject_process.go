@@ -141,9 +141,11 @@ func zombie(ctx context.Context, r *rig, rnd *rand.Rand) error {
 	})
 }
 
-// rollingRestart restarts every member gracefully, one after the other.
+// rollingRestart restarts half of the members gracefully, one after the other,
+// while the other half runs.
 func rollingRestart(ctx context.Context, r *rig, _ *rand.Rand) error {
-	for _, m := range r.all() {
+	all := r.all()
+	for _, m := range all[:(len(all)+1)/2] {
 		release, err := r.reserve(ctx, m)
 		if err != nil {
 			return err

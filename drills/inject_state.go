@@ -84,6 +84,15 @@ func (r *rig) caughtUp(ctx context.Context) error {
 // checkpoints of partial counts are at most this far apart, with room.
 const checkpoints = 2500 * time.Millisecond
 
+// compact leaves holes in the changelogs, up to their newest records, and has
+// them read from the start.
+func compact(ctx context.Context, r *rig, rnd *rand.Rand) error {
+	if err := r.broker.Compact(ctx); err != nil {
+		return err
+	}
+	return wipeState(ctx, r, rnd)
+}
+
 // logTruncated moves the changelog's start past what a member's old state has
 // seen. Every relation is changed once more before, so that nothing below the
 // new start is needed: the log is then as compaction might leave it.

@@ -21,7 +21,7 @@ var injections = map[string]injection{
 	"kill-rebalance": {about: "kill -9 of a member while partitions move", do: killRebalancing},
 	"kill-stopping":  {about: "kill -9 of a member during its graceful stop", do: killStopping},
 	"zombie":         {about: "an owner paused past its session, until others have its partitions", do: zombie},
-	"restart":        {about: "graceful restart of every member, one after the other", do: rollingRestart},
+	"restart":        {about: "graceful restart of half of the members, one after the other", do: rollingRestart},
 	"churn":          {about: "a member more, or one less", do: churn},
 
 	"wipe-state":        {about: "kill -9, local stores gone", do: wipeState},
@@ -29,6 +29,7 @@ var injections = map[string]injection{
 	"disk-full":         {about: "no file of a member can grow any more", do: diskFull},
 	"log-truncated":     {about: "the changelog's start moved past the local offset", do: logTruncated},
 	"offset-ahead":      {about: "the broker loses its newest records, local offsets are above the end", faults: true, do: offsetAhead},
+	"compact":           {about: "the changelogs compacted, then read by a member without local stores", faults: true, do: compact},
 	"table-recreated":   {about: "the changelog topic deleted and made anew", do: tableRecreated},
 	"display-recreated": {about: "the display table's topic deleted and made anew", do: displayRecreated},
 	"input-recreated":   {about: "the input topic deleted and made anew", do: inputRecreated},

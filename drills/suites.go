@@ -11,21 +11,22 @@ type Suite struct {
 // stand first, so that drills that run beside each other end together.
 func Suites() []Suite {
 	full := []Entry{
-		{"zombie", 34}, {"kill", 120}, {"storm", 14}, {"kill-burst", 70}, {"system-storm", 16},
-		{"kill-recovery", 20}, {"kill-stopping", 40}, {"kill-rebalance", 8}, {"wipe-state", 10}, {"old-state", 10}, {"disk-full", 5},
-		{"rolling-restart", 20}, {"churn", 10}, {"hot-standby", 3},
-		{"broker-stop", 3}, {"broker-restart", 4}, {"broker-slow", 1}, {"produce-errors", 16}, {"group-errors", 8}, {"fetch-errors", 8},
-		{"lost-acks", 10}, {"stall", 2}, {"message-too-large", 3}, {"log-truncated", 2}, {"offset-ahead", 2},
-		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 4}, {"duplicates", 4},
-		{"kill-every-role", 2}, {"kill-roles", 10}, {"pause-roles", 2}, {"postgres-restart", 2}, {"postgres-cut", 3}, {"postgres-crash", 2},
-		{"walsender-killed", 3}, {"system-broker", 3},
+		{"zombie", 40}, {"kill", 200}, {"storm", 40}, {"kill-burst", 120}, {"system-storm", 30}, {"rolling-restart", 23},
+		{"kill-recovery", 40}, {"kill-stopping", 80}, {"kill-rebalance", 12}, {"wipe-state", 20}, {"old-state", 16}, {"disk-full", 8},
+		{"churn", 12}, {"hot-standby", 5},
+		{"broker-stop", 4}, {"broker-restart", 8}, {"broker-slow", 1}, {"produce-errors", 30}, {"group-errors", 16}, {"fetch-errors", 16},
+		{"lost-acks", 20}, {"stall", 3}, {"message-too-large", 5}, {"log-truncated", 3}, {"offset-ahead", 3}, {"compaction", 6},
+		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 10}, {"duplicates", 10},
+		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 5}, {"postgres-cut", 8}, {"postgres-crash", 5},
+		{"walsender-killed", 8}, {"system-broker", 5},
 	}
 	return []Suite{
 		{"torture", "every drill: at least 300 kills, 30 pauses, 20 broker faults, 1,000,000 events; about 20 minutes with --parallel 3", full},
-		{"torture-long", "the same with 1,000 kills and 100 pauses", longer(full)},
+		{"torture-long", "the same with 1,000 kills, 100 pauses and 200 rolling restarts", longer(full)},
 		{"torture-short", "three minutes of the most telling drills with --parallel 2", []Entry{
-			{"storm", 4}, {"kill-burst", 12}, {"zombie", 3}, {"kill", 8}, {"produce-errors", 4}, {"lost-acks", 2}, {"old-state", 1},
-			{"kill-every-role", 1}, {"disk-full", 1}, {"topic-recreated", 1}, {"offset-ahead", 1},
+			{"storm", 8}, {"kill-burst", 15}, {"zombie", 5}, {"kill", 15}, {"system-storm", 5}, {"produce-errors", 8}, {"lost-acks", 3}, {"old-state", 2},
+			{"kill-recovery", 3}, {"kill-stopping", 6}, {"kill-every-role", 1}, {"broker-restart", 1}, {"message-too-large", 1}, {"disk-full", 1},
+			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2},
 		}},
 		{"torture-real", "a short round that any broker can take, for --real-kafka", []Entry{
 			{"kill", 10}, {"kill-burst", 10}, {"kill-recovery", 2}, {"zombie", 3}, {"wipe-state", 1}, {"old-state", 1}, {"disk-full", 1}, {"churn", 2},

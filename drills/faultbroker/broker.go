@@ -120,6 +120,12 @@ func (b *Broker) HealAll(ctx context.Context) error {
 	return err
 }
 
+// Compact has every compacted topic keep the newest record of each key only.
+func (b *Broker) Compact(ctx context.Context) error {
+	_, err := b.ask(ctx, http.MethodPost, "/compact", nil)
+	return err
+}
+
 var client = &http.Client{Timeout: 10 * time.Second}
 
 func (b *Broker) ask(ctx context.Context, method, path string, body []byte) (i Installed, err error) {

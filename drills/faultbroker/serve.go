@@ -88,6 +88,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET /faults/{id}", s.show)
 	mux.HandleFunc("DELETE /faults/{id}", s.heal)
 	mux.HandleFunc("DELETE /faults", s.healAll)
+	mux.HandleFunc("POST /compact", s.compact)
 	return mux
 }
 
@@ -171,6 +172,13 @@ func (s *server) healAll(w http.ResponseWriter, _ *http.Request) {
 	for id, i := range s.faults {
 		s.remove(id, i)
 	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// compact has every compacted topic keep the newest record of each key only,
+// whatever its min.compaction.lag.ms.
+func (s *server) compact(w http.ResponseWriter, _ *http.Request) {
+	s.cluster.Compact()
 	w.WriteHeader(http.StatusNoContent)
 }
 
