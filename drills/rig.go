@@ -43,8 +43,8 @@ type rig struct {
 }
 
 const (
-	brokerShards  = 2
-	displayShards = 3
+	sourceShards      = 2
+	displayPartitions = 3
 )
 
 // newRig starts everything and waits until every member consumes. Changes are
@@ -112,7 +112,7 @@ func (r *rig) createTopics(ctx context.Context) (err error) {
 	c := topology.DefaultConfig()
 	// Drills share a real broker.
 	c.Prefix = fmt.Sprintf("drill.x%x", r.seed^uint64(time.Now().UnixNano()))
-	c.Shards, c.CountPartitions, c.DisplayPartitions = brokerShards, r.cell.Partitions, displayShards
+	c.Shards, c.CountPartitions, c.DisplayPartitions = sourceShards, r.cell.Partitions, displayPartitions
 	if r.topo, err = topology.New(c); err != nil {
 		return err
 	}

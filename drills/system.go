@@ -100,7 +100,7 @@ func (s *system) startPostgres(ctx context.Context) error {
 
 func (s *system) configure() (err error) {
 	c := config.Default()
-	c.Shards, c.CountPartitions, c.DisplayPartitions = systemShards, systemPartitions, displayShards
+	c.Shards, c.CountPartitions, c.DisplayPartitions = systemShards, systemPartitions, displayPartitions
 	c.Control = s.postgres.URL(controlDatabase)
 	for shard := range c.Shards {
 		c.Postgres = append(c.Postgres, s.postgres.URL(fmt.Sprintf(shardDatabase, shard)))

@@ -90,7 +90,6 @@ func pauseRole(ctx context.Context, s *system, rnd *rand.Rand) error {
 	}); err != nil {
 		return err
 	}
-	s.tallies.paused()
 	return s.flowing(ctx)
 }
 
