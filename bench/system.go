@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // system is a running `tidemark dev` in a process of its own, in a fresh
@@ -101,14 +102,14 @@ func benchIdle(ctx context.Context) error {
 	}
 	defer s.stop()
 	const settle, window = 5 * time.Second, 20 * time.Second
-	if !pause(ctx, settle) {
+	if !pause.For(ctx, settle) {
 		return ctx.Err()
 	}
 	before, err := ticks(s.cmd.Process.Pid)
 	if err != nil {
 		return err
 	}
-	if !pause(ctx, window) {
+	if !pause.For(ctx, window) {
 		return ctx.Err()
 	}
 	after, err := ticks(s.cmd.Process.Pid)
@@ -118,15 +119,6 @@ func benchIdle(ctx context.Context) error {
 	const perSecond = 100 // clock ticks, Linux
 	fmt.Printf("  idle tidemark dev     %8.1f %% of a core over %v\n", float64(after-before)/perSecond/window.Seconds()*100, window)
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // ticks is the CPU time of a process so far, in clock ticks.

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // A Barrier is a cut through every shard: a seal that flows through the stages
@@ -101,7 +103,7 @@ func (s *shard) barrier(ctx context.Context, id string) (ShardBarrier, error) {
 		if err == nil {
 			return out, nil
 		}
-		if !isLockTimeout(err) || !sleep(ctx, barrierLockTimeout) {
+		if !isLockTimeout(err) || !pause.For(ctx, barrierLockTimeout) {
 			discard(reader)
 			return out, s.unavailable(ctx, err)
 		}

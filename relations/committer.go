@@ -7,6 +7,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // attemptLimit bounds one transaction with its connecting; a server that does
@@ -66,8 +68,8 @@ func (c *committer) take() []*request {
 // the database refuses takes no neighbour with it, and a batch for whose locks
 // the database has no room gets smaller.
 func (c *committer) commit(ctx context.Context, batch []*request) {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 5*time.Millisecond, 500*time.Millisecond
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, 500*time.Millisecond
 	for {
 		if batch = waiting(batch); len(batch) == 0 {
 			return
@@ -93,7 +95,7 @@ func (c *committer) commit(ctx context.Context, batch []*request) {
 			return
 		}
 		c.note(err, v)
-		sleep(ctx, pause.NextBackOff())
+		pause.For(ctx, retry.NextBackOff())
 	}
 }
 

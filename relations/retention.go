@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // RetentionConfig says which time partitions of a shard go, and when. Zero
@@ -101,7 +103,7 @@ func (r *Retention) Run(ctx context.Context) error {
 			r.config.Report(err.Error())
 		}
 		failing = err != nil && !errors.Is(err, errStandby)
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v5"
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // SealerConfig says which shard a Sealer seals. Zero values take the defaults
@@ -72,8 +74,8 @@ var errStandby = errors.New("another sealer works on this shard")
 // Run seals until ctx ends, and returns nil then. It waits and connects again
 // by itself when PostgreSQL is away.
 func (s *Sealer) Run(ctx context.Context) error {
-	pause := backoff.NewExponentialBackOff()
-	pause.InitialInterval, pause.MaxInterval = 50*time.Millisecond, 5*time.Second
+	retry := backoff.NewExponentialBackOff()
+	retry.InitialInterval, retry.MaxInterval = 50*time.Millisecond, 5*time.Second
 	away := false
 	for {
 		err := s.session(ctx, func() {
@@ -81,11 +83,11 @@ func (s *Sealer) Run(ctx context.Context) error {
 				s.log.Info("sealing again")
 			}
 			away = false
-			pause.Reset()
+			retry.Reset()
 		})
 		wait := s.config.Interval
 		if !errors.Is(err, errStandby) {
-			wait = pause.NextBackOff()
+			wait = retry.NextBackOff()
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -94,7 +96,7 @@ func (s *Sealer) Run(ctx context.Context) error {
 			away = true
 			s.log.Warn("sealing has to wait", "error", err)
 		}
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return nil
 		}
 	}
@@ -122,7 +124,7 @@ func (s *Sealer) session(ctx context.Context, sealed func()) error {
 			return err
 		}
 		sealed()
-		if !sleep(ctx, s.config.Interval-time.Since(begun)) {
+		if !pause.For(ctx, s.config.Interval-time.Since(begun)) {
 			return ctx.Err()
 		}
 	}

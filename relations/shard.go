@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // A request is a command on its way through a shard's queue.
@@ -144,20 +146,8 @@ func (s *shard) keepPartitions(ctx context.Context) {
 		if failing {
 			wait = retry
 		}
-		if !sleep(ctx, wait) {
+		if !pause.For(ctx, wait) {
 			return
 		}
-	}
-}
-
-// sleep waits for d, or returns false when ctx ends.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

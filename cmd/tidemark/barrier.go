@@ -31,7 +31,7 @@ func newBarrier() *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		cfg, err := loadFor(at, config.PartPostgres, config.PartControl, config.PartKafka)
+		cfg, err := at.load(config.PartPostgres, config.PartControl, config.PartKafka)
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +18,6 @@ import (
 	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/embedded"
-	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/verify"
 	"github.com/tidemark/tidemark/views"
 )
@@ -237,51 +235,26 @@ func killAlong(ctx context.Context, f *demoFlags, decided *atomic.Int64, kill fu
 
 // freshnessWatch is a view that notes how old each update is when it comes.
 type freshnessWatch struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	dir    string
+	stop func() // may be called again
 
 	mu   sync.Mutex
 	ages []time.Duration
 }
 
-func watchFreshness(ctx context.Context, cfg config.Config) (*freshnessWatch, error) {
-	topo, err := cfg.Topology()
-	if err != nil {
-		return nil, err
-	}
-	w := &freshnessWatch{done: make(chan struct{})}
-	if w.dir, err = os.MkdirTemp("", "tidemark-demo-view-"); err != nil {
-		return nil, err
-	}
-	view, err := views.NewDisplay(views.DisplayConfig{
-		Client:   gokakit.Client{Brokers: cfg.Kafka.Brokers, ClientID: "tidemark-demo"},
-		Topology: topo, StateDir: w.dir, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return nil, err
-	}
-	view.OnUpdate(func(u views.Update) {
+func watchFreshness(ctx context.Context, cfg config.Config) (w *freshnessWatch, err error) {
+	w = new(freshnessWatch)
+	_, w.stop, err = followDisplay(ctx, cfg, "demo", func(u views.Update) {
 		if !u.CommittedAt.IsZero() {
 			w.note(time.Since(u.CommittedAt))
 		}
 	})
-	ctx, w.cancel = context.WithCancel(ctx)
-	go func() { defer close(w.done); _ = view.Run(ctx) }()
-	return w, nil
+	return w, err
 }
 
 func (w *freshnessWatch) note(age time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ages = append(w.ages, age)
-}
-
-// stop ends the watching; a second call does nothing.
-func (w *freshnessWatch) stop() {
-	w.cancel()
-	<-w.done
-	_ = os.RemoveAll(w.dir) // a temporary folder
 }
 
 func (w *freshnessWatch) freshness() freshness {

@@ -189,11 +189,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return infra.watch(ctx) })
 	g.Go(func() error {
-		err := p.run(ctx, d.roles, func(ctx context.Context) error { return d.prepare(ctx, cfg) })
-		if err == nil && ctx.Err() == nil {
-			err = errors.New("the roles stopped by themselves")
-		}
-		return err
+		return p.run(ctx, d.roles, func(ctx context.Context) error { return d.prepare(ctx, cfg) })
 	})
 	g.Go(func() error {
 		select {

@@ -90,7 +90,7 @@ func newGapsList() *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		cfg, err := loadFor(at, config.PartControl)
+		cfg, err := at.load(config.PartControl)
 		if err != nil {
 			return err
 		}
@@ -104,15 +104,6 @@ func newGapsList() *cobra.Command {
 		return listGaps(cmd.Context(), cfg, filter, out, cmd.OutOrStdout())
 	}
 	return cmd
-}
-
-// loadFor loads a configuration that has these parts.
-func loadFor(at *where, parts ...config.Part) (config.Config, error) {
-	cfg, err := at.load()
-	if err != nil {
-		return cfg, err
-	}
-	return cfg, cfg.Require(parts...)
 }
 
 func listGaps(ctx context.Context, cfg config.Config, filter control.GapFilter, out *output, w io.Writer) error {
@@ -178,7 +169,7 @@ func newGapsHeal() *cobra.Command {
 		if f.all == (f.shard >= 0) {
 			return usagef("tidemark gaps heal needs --shard K or --all")
 		}
-		cfg, err := loadFor(at, config.PartPostgres, config.PartControl, config.PartKafka)
+		cfg, err := at.load(config.PartPostgres, config.PartControl, config.PartKafka)
 		if err != nil {
 			return err
 		}

@@ -73,6 +73,7 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 	p.opsAddr = listener.Addr().String()
 	close(p.listening)
 	p.log.Info("serving operators", "livez", "http://"+p.opsAddr+"/livez", "readyz", "http://"+p.opsAddr+"/readyz?verbose", "metrics", "http://"+p.opsAddr+"/metrics")
+	parent := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ops.Serve(ctx, listener, p.health.Handler(p.metrics)) })
 	g.Go(func() error {
@@ -106,7 +107,10 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 	})
 	err = g.Wait()
 	if errors.Is(err, context.Canceled) {
-		return nil
+		err = nil
+	}
+	if err == nil && parent.Err() == nil {
+		err = errors.New("the roles stopped by themselves")
 	}
 	return err
 }
@@ -253,15 +257,22 @@ func (p *process) checkTopics(ctx context.Context) error {
 	})
 }
 
-func (p *process) readControl(ctx context.Context) error {
-	db, err := control.Open(ctx, p.cfg.Control)
+func (p *process) readControl(ctx context.Context) (err error) {
+	p.shards, p.manifest, err = readContracts(ctx, p.cfg)
+	return err
+}
+
+// readContracts reads from the control database where users live, and where
+// relations are counted.
+func readContracts(ctx context.Context, cfg config.Config) (shards topology.ShardMap, m topology.Manifest, err error) {
+	db, err := control.Open(ctx, cfg.Control)
 	if err != nil {
-		return err
+		return shards, m, err
 	}
 	defer db.Close()
-	if p.shards, err = db.ShardMap(ctx); err != nil {
-		return err
+	if shards, err = db.ShardMap(ctx); err != nil {
+		return shards, m, err
 	}
-	p.manifest, err = db.ActiveManifest(ctx)
-	return err
+	m, err = db.ActiveManifest(ctx)
+	return shards, m, err
 }

@@ -77,7 +77,7 @@ func asItemJSON(i review.Item, payload bool) itemJSON {
 
 // atDesk does something at the review desk of a configuration.
 func atDesk(ctx context.Context, at *where, do func(*review.Desk) error) error {
-	cfg, err := loadFor(at, config.PartControl, config.PartKafka)
+	cfg, err := at.load(config.PartControl, config.PartKafka)
 	if err != nil {
 		return err
 	}

@@ -53,11 +53,9 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 			f()
 		}
 	}
-	tls, err := p.cfg.Kafka.TLS.Config()
-	if err != nil {
+	if b.client, err = gokaClient(p.cfg, p.cfg.Instance); err != nil {
 		return nil, closeAll, err
 	}
-	b.client = gokakit.Client{Brokers: p.cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-" + p.cfg.Instance}
 	has := func(role string) bool { return contains(roles, role) }
 	steps := []struct {
 		wanted bool

@@ -155,7 +155,8 @@ func (w *where) dataDir() string {
 	return w.dir
 }
 
-func (w *where) load() (config.Config, error) {
+// load reads the configuration; parts are those that must be set.
+func (w *where) load(parts ...config.Part) (config.Config, error) {
 	if w.file != "" && w.dir != "" {
 		return config.Config{}, usagef("--config and --data-dir are both given: give one")
 	}
@@ -163,5 +164,9 @@ func (w *where) load() (config.Config, error) {
 	if err != nil {
 		return config.Config{}, err
 	}
-	return config.Load(path)
+	cfg, err := config.Load(path)
+	if err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.Require(parts...)
 }

@@ -72,13 +72,7 @@ func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs 
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		err := p.run(ctx, roles, nil)
-		if err == nil && ctx.Err() == nil {
-			err = errors.New("the roles stopped by themselves")
-		}
-		return err
-	})
+	g.Go(func() error { return p.run(ctx, roles, nil) })
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():

@@ -85,11 +85,8 @@ func newSchemaMigrate() *cobra.Command {
 	}
 	at := whereFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := at.load()
+		cfg, err := at.load(config.PartControl, config.PartPostgres)
 		if err != nil {
-			return err
-		}
-		if err := cfg.Require(config.PartControl, config.PartPostgres); err != nil {
 			return err
 		}
 		return migrate(cmd.Context(), cfg, func(step string) { fmt.Fprintln(cmd.ErrOrStderr(), "migrating", step) })
@@ -111,11 +108,8 @@ func newSchemaStatus() *cobra.Command {
 		if err := out.check(); err != nil {
 			return err
 		}
-		cfg, err := at.load()
+		cfg, err := at.load(config.PartControl, config.PartPostgres)
 		if err != nil {
-			return err
-		}
-		if err := cfg.Require(config.PartControl, config.PartPostgres); err != nil {
 			return err
 		}
 		all, err := schemaStatus(cmd.Context(), cfg)

@@ -48,11 +48,8 @@ func newTap() *cobra.Command {
 		if !strings.Contains(given[0], ".") && !slices.Contains(streamNames(), given[0]) {
 			return unknownStream(given[0])
 		}
-		cfg, err := at.load()
+		cfg, err := at.load(config.PartKafka)
 		if err != nil {
-			return err
-		}
-		if err := cfg.Require(config.PartKafka); err != nil {
 			return err
 		}
 		topo, err := cfg.Topology()

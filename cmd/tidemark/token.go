@@ -56,11 +56,8 @@ func newToken() *cobra.Command {
 		if ttl <= 0 {
 			return usagef("--ttl %v is not positive", ttl)
 		}
-		cfg, err := at.load()
+		cfg, err := at.load(config.PartAuth)
 		if err != nil {
-			return err
-		}
-		if err := cfg.Require(config.PartAuth); err != nil {
 			return err
 		}
 		auth, err := authConfig(cfg)

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -13,12 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/config"
-	"github.com/tidemark/tidemark/internal/control"
-	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/verify"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
-	"github.com/tidemark/tidemark/views"
 )
 
 func newVerify() *cobra.Command {
@@ -41,11 +36,8 @@ func newVerify() *cobra.Command {
 		if deadline <= 0 {
 			return usagef("--deadline %v is not positive", deadline)
 		}
-		cfg, err := at.load()
+		cfg, err := at.load(config.PartPostgres, config.PartControl, config.PartKafka)
 		if err != nil {
-			return err
-		}
-		if err := cfg.Require(config.PartPostgres, config.PartControl, config.PartKafka); err != nil {
 			return err
 		}
 		report, err := verifyAll(cmd.Context(), cfg, deadline, newScreen(cmd.ErrOrStderr()))
@@ -84,16 +76,7 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, s
 	if err != nil {
 		return verify.Report{}, err
 	}
-	db, err := control.Open(ctx, cfg.Control)
-	if err != nil {
-		return verify.Report{}, err
-	}
-	defer db.Close()
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return verify.Report{}, err
-	}
-	manifest, err := db.ActiveManifest(ctx)
+	shards, manifest, err := readContracts(ctx, cfg)
 	if err != nil {
 		return verify.Report{}, err
 	}
@@ -173,26 +156,11 @@ func (v *verifier) quiet(ctx context.Context) error {
 		}
 		want[shard] = last + 1
 	}
-	dir, err := os.MkdirTemp("", "tidemark-verify-")
+	view, stop, err := followDisplay(ctx, v.cfg, "verify", nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder
-	tls, err := v.cfg.Kafka.TLS.Config()
-	if err != nil {
-		return err
-	}
-	view, err := views.NewDisplay(views.DisplayConfig{
-		Client:   gokakit.Client{Brokers: v.cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-verify"},
-		Topology: v.topo, StateDir: dir, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return err
-	}
-	following, stop := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() { defer close(done); _ = view.Run(following) }()
-	defer func() { stop(); <-done }()
+	defer stop()
 	if err := verify.WaitCaughtUp(ctx, want, func(context.Context) (map[int]uint64, error) {
 		p, err := view.Progress()
 		if err != nil {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // Outcomes of commands: each command has exactly one.
@@ -188,29 +190,14 @@ func (x *executor) wait(ctx context.Context, attempt int, event string, asked ti
 	if event == Unauthenticated && attempt == 1 {
 		return true // the token was dropped; the next one is new
 	}
-	pause := min(asked, x.config.MaxBackoff)
+	wait := min(asked, x.config.MaxBackoff)
 	if asked == 0 {
-		pause = min(20*time.Millisecond<<min(attempt-1, 12), x.config.MaxBackoff)
-		pause -= time.Duration(rand.Int64N(int64(pause)/2 + 1))
+		wait = min(20*time.Millisecond<<min(attempt-1, 12), x.config.MaxBackoff)
+		wait -= time.Duration(rand.Int64N(int64(wait)/2 + 1))
 	}
 	start := time.Now()
 	defer func() { x.measures.waited.Add(int64(time.Since(start))) }()
-	return sleep(ctx, pause)
-}
-
-// sleep waits and tells whether it did so to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return pause.For(ctx, wait)
 }
 
 // measures is what a run counts. measured is when the warm-up ends.

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // maxBatch is the largest batch query.
@@ -40,7 +42,7 @@ func (r *run) read(ctx, requests context.Context) {
 	for n := 0; ; n++ {
 		b := newBatch(rng, users, videos)
 		b.due = r.start.Add(time.Duration(float64(n) / r.config.ReadRate * float64(time.Second)))
-		if !sleep(ctx, time.Until(b.due)) {
+		if !pause.For(ctx, time.Until(b.due)) {
 			return
 		}
 		select {

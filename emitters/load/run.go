@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // grace is how long requests in flight may still take when a run is ended
@@ -167,7 +169,7 @@ func (r *run) schedule(ctx context.Context) error {
 			return err
 		}
 		at := r.start.Add(due)
-		if due >= 0 && !sleep(ctx, time.Until(at)) {
+		if due >= 0 && !pause.For(ctx, time.Until(at)) {
 			return nil
 		}
 		if !r.acquire(ctx) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -26,8 +27,8 @@ type flusher struct {
 	mu         sync.Mutex
 	calm       *sync.Cond // signalled when few targets are dirty, and at the end
 	sums       *sums
-	dirty      map[string]dirtiness // by target key
-	order      []string             // of first dirtying
+	dirty      map[string]int64 // by target key: commit time of its newest change, µs
+	order      []string         // of first dirtying
 	watermarks map[uint32]*tidemarkv1.SourceWatermark
 	barriers   []*tidemarkv1.SourceWatermark // passed since progress was emitted; later seals do not hide them
 	progressed bool                          // watermarks changed since progress was emitted
@@ -42,14 +43,12 @@ type flusher struct {
 	outSet bool  // out is newer than the checkpoint
 }
 
-type dirtiness struct{ committedAtUs int64 }
-
 // maxDirty bounds the targets that wait for their partial count; the handler
 // waits when there are more.
 const maxDirty = 100_000
 
 func (p *projection) newFlusher(part *gokakit.Partition) gokakit.Owner {
-	f := &flusher{projection: p, part: part, sums: newSums(), dirty: map[string]dirtiness{}, watermarks: map[uint32]*tidemarkv1.SourceWatermark{},
+	f := &flusher{projection: p, part: part, sums: newSums(), dirty: map[string]int64{}, watermarks: map[uint32]*tidemarkv1.SourceWatermark{},
 		wake: make(chan struct{}, 1), settled: -1, out: -1}
 	f.calm = sync.NewCond(&f.mu)
 	return f
@@ -107,13 +106,12 @@ func news(row []byte) (*tidemarkv1.SourceWatermark, int64) {
 }
 
 func (f *flusher) mark(target string, committedAtUs int64) {
-	d, known := f.dirty[target]
+	newest, known := f.dirty[target]
 	if !known {
 		f.projection.dirty.Inc()
 		f.order = append(f.order, target)
 	}
-	d.committedAtUs = max(d.committedAtUs, committedAtUs)
-	f.dirty[target] = d
+	f.dirty[target] = max(newest, committedAtUs)
 }
 
 func (f *flusher) poke() {
@@ -134,7 +132,7 @@ func (f *flusher) Run(ctx context.Context) error {
 		if err := f.flush(); err != nil {
 			return fmt.Errorf("emitting partial counts: %w", err)
 		}
-		if !sleep(ctx, f.cfg.RefreshInterval-time.Since(start)) {
+		if !pause.For(ctx, f.cfg.RefreshInterval-time.Since(start)) {
 			return nil
 		}
 		select {
@@ -143,15 +141,6 @@ func (f *flusher) Run(ctx context.Context) error {
 		case <-f.wake:
 		case <-f.checkpointDue():
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
 	}
 }
 
@@ -247,7 +236,7 @@ func (f *flusher) row(key string) (*tidemarkv1.ProjectionRow, error) {
 // work is what one flush brings out.
 type work struct {
 	targets    []string
-	committed  map[string]dirtiness
+	committed  map[string]int64 // commit time of the newest change, µs
 	watermarks []*tidemarkv1.SourceWatermark
 	barriers   []*tidemarkv1.SourceWatermark
 	progressed bool
@@ -261,7 +250,7 @@ func (f *flusher) take() work {
 	for _, shard := range slices.Sorted(maps.Keys(f.watermarks)) {
 		w.watermarks = append(w.watermarks, f.watermarks[shard])
 	}
-	f.order, f.dirty, f.barriers, f.progressed = nil, make(map[string]dirtiness, len(w.targets)), nil, false
+	f.order, f.dirty, f.barriers, f.progressed = nil, make(map[string]int64, len(w.targets)), nil, false
 	f.calm.Broadcast()
 	return w
 }

@@ -20,7 +20,7 @@ func (f *flusher) emit(w work) error {
 			return err
 		}
 		partial.AsOf = asOf
-		partial.CommittedAtUs = w.committed[target].committedAtUs
+		partial.CommittedAtUs = w.committed[target]
 		update := tidemarkv1.CountUpdate{Body: &tidemarkv1.CountUpdate_Partial{Partial: partial}}
 		if err := f.send(target, &update); err != nil {
 			return err

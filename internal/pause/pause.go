@@ -1,0 +1,23 @@
+// Package pause waits.
+package pause
+
+import (
+	"context"
+	"time"
+)
+
+// For waits for d and tells whether it did so to the end: false when ctx ended
+// first. It does not wait when d is not positive.
+func For(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
