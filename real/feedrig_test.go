@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tidemark/tidemark/emitters/cdc"
+	"github.com/tidemark/tidemark/internal/debezium"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
@@ -34,15 +34,15 @@ type feeds struct {
 	t       *testing.T
 	urls    []string
 	prefix  string
-	workers []connector        // Debezium's, by shard
-	stop    func()             // ends the built-in emitters
-	shared  bool               // see share
-	builtIn *topology.Topology // topic of the built-in emitter
-	other   *topology.Topology // topic of Debezium
+	workers []debezium.Connector // Debezium's, by shard
+	stop    func()               // ends the built-in emitters
+	shared  bool                 // see share
+	builtIn *topology.Topology   // topic of the built-in emitter
+	other   *topology.Topology   // topic of Debezium
 }
 
 func newFeeds(t *testing.T) *feeds {
-	if where.connect == "" {
+	if where.connect.URL == "" {
 		t.Skip("no Connect worker runs: run `make real-up DEBEZIUM=1`")
 	}
 	f := &feeds{t: t}
@@ -90,15 +90,11 @@ func (f *feeds) slot(feed string, shard int) string {
 // has its slot.
 func (f *feeds) startDebezium() {
 	f.t.Helper()
-	template, err := defaultTemplate()
-	if err != nil {
-		f.t.Fatal(err)
-	}
 	for shard, url := range f.urls {
-		c, err := connectorConfig{
-			prefix: f.prefix, shard: shard, shards: feedShards, postgresURL: url, template: template,
-			topic: f.other.Topic(topology.CDC), slot: f.slot("debezium", shard),
-		}.render()
+		c, err := debezium.Config{
+			Prefix: f.prefix, Shard: shard, Shards: feedShards, PostgresURL: url,
+			Topic: f.other.Topic(topology.CDC), Slot: f.slot("debezium", shard),
+		}.Connector()
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -106,7 +102,7 @@ func (f *feeds) startDebezium() {
 		f.t.Cleanup(f.stopDebezium)
 		ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 		defer cancel()
-		if err := c.apply(ctx, where.connect); err != nil {
+		if err := where.connect.Apply(ctx, c); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -122,7 +118,7 @@ func (f *feeds) stopDebezium() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, c := range f.workers {
-		if err := c.remove(ctx, where.connect); err != nil {
+		if err := where.connect.Remove(ctx, c.Name); err != nil {
 			f.t.Error(err)
 		}
 	}
@@ -136,7 +132,7 @@ func (f *feeds) stopDebezium() {
 func (f *feeds) restartDebezium() {
 	f.t.Helper()
 	for _, c := range f.workers {
-		if err := connectCall(f.t.Context(), http.MethodPost, where.connect+"/connectors/"+c.Name+"/restart?includeTasks=true", nil, nil); err != nil {
+		if err := where.connect.Restart(f.t.Context(), c.Name); err != nil {
 			f.t.Fatal(err)
 		}
 	}

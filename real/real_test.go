@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tidemark/tidemark/internal/debezium"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
@@ -25,7 +26,7 @@ const patience = 2 * time.Minute // a worker that has just started is slow
 // where are the endpoints of what runs.
 var where struct {
 	kafka   []string
-	connect string // "": no worker runs
+	connect debezium.Worker // URL "": no worker runs
 }
 
 func TestMain(m *testing.M) {
@@ -59,7 +60,7 @@ func findEndpoints() error {
 		case "KAFKA":
 			where.kafka = strings.Split(value, ",")
 		case "CONNECT":
-			where.connect = value
+			where.connect.URL = value
 		}
 	}
 	return nil

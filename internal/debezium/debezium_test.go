@@ -1,28 +1,27 @@
-package main
+package debezium
 
 import (
-	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
 
-func testConnector(t *testing.T) connectorConfig {
+func expect(t *testing.T, err error, want string) {
 	t.Helper()
-	template, err := defaultTemplate()
-	if err != nil {
-		t.Fatal(err)
+	if (want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v, want %q", err, want)
 	}
-	return connectorConfig{prefix: "tide.mark", shard: 3, shards: 4, template: template,
-		postgresURL: "postgres://us%22er:p%40ss%5C@db.example:5433/shard3?sslmode=disable"}
+}
+
+func testConfig() Config {
+	return Config{Prefix: "tide.mark", Shard: 3, Shards: 4,
+		PostgresURL: "postgres://us%22er:p%40ss%5C@db.example:5433/shard3?sslmode=disable"}
 }
 
 func TestRenderConnector(t *testing.T) {
-	c, err := testConnector(t).render()
+	c, err := testConfig().Connector()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +29,7 @@ func TestRenderConnector(t *testing.T) {
 		t.Errorf("name %s", c.Name)
 	}
 	for key, want := range map[string]string{
-		"connector.class": debezium, "topic.prefix": "tide.mark",
+		"connector.class": Class, "topic.prefix": "tide.mark",
 		"database.hostname": "db.example", "database.port": "5433", "database.user": `us"er`, "database.password": `p@ss\`,
 		"database.dbname": "shard3", "database.sslmode": "disable",
 		"plugin.name": "pgoutput", "slot.name": "tide_mark_shard_3", "publication.name": "tidemark_outbox",
@@ -50,23 +49,19 @@ func TestRenderConnector(t *testing.T) {
 }
 
 func TestRenderRefuses(t *testing.T) {
-	odd := filepath.Join(t.TempDir(), "odd.json")
-	if err := os.WriteFile(odd, []byte(`{"name": "@SHRAD@"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct {
-		change func(*connectorConfig)
+		change func(*Config)
 		want   string
 	}{
-		"shard":       {func(c *connectorConfig) { c.shard = 4 }, "shard 4 is not one of 4"},
-		"url":         {func(c *connectorConfig) { c.postgresURL = "postgres://u:secret@:x/" }, "PostgreSQL URL is not valid"},
-		"template":    {func(c *connectorConfig) { c.template = "none.json" }, "template"},
-		"placeholder": {func(c *connectorConfig) { c.template = odd }, "@SHRAD@"},
+		"shard":       {func(c *Config) { c.Shard = 4 }, "shard 4 is not one of 4"},
+		"url":         {func(c *Config) { c.PostgresURL = "postgres://u:secret@:x/" }, "PostgreSQL URL is not valid"},
+		"template":    {func(c *Config) { c.Template = "{" }, "template"},
+		"placeholder": {func(c *Config) { c.Template = `{"name": "@SHRAD@"}` }, "@SHRAD@"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := testConnector(t)
+			cfg := testConfig()
 			c.change(&cfg)
-			_, err := cfg.render()
+			_, err := cfg.Connector()
 			expect(t, err, c.want)
 			if err != nil && strings.Contains(err.Error(), "secret") {
 				t.Errorf("the error shows the password: %v", err)
@@ -107,7 +102,7 @@ func TestApplyConnector(t *testing.T) {
 				}
 			}))
 			defer worker.Close()
-			err := connector{Name: "a b", Config: map[string]string{"x": "y"}}.apply(context.Background(), worker.URL)
+			err := Worker{worker.URL}.Apply(t.Context(), Connector{Name: "a b", Config: map[string]string{"x": "y"}})
 			expect(t, err, c.wrong)
 			if config["x"] != "y" {
 				t.Errorf("config %v", config)
@@ -121,7 +116,7 @@ func TestWorkerRefusesWithItsMessage(t *testing.T) {
 		http.Error(w, `{"error_code":400,"message":"slot.name is invalid"}`, http.StatusBadRequest)
 	}))
 	defer worker.Close()
-	c := connector{Name: "a"}
-	expect(t, c.apply(t.Context(), worker.URL), "answers 400: slot.name is invalid")
-	expect(t, c.remove(t.Context(), worker.URL), "answers 400")
+	w := Worker{worker.URL}
+	expect(t, w.Apply(t.Context(), Connector{Name: "a"}), "answers 400: slot.name is invalid")
+	expect(t, w.Remove(t.Context(), "a"), "answers 400")
 }
