@@ -22,8 +22,11 @@ import (
 )
 
 const (
-	feedShards   = 4
-	feedCommands = 2000
+	feedShards = 4
+	// Commands of a test that compares all of the feeds' records and what is
+	// counted from them, and of one that only goes on and off under load.
+	allCommands, someCommands = 100_000, 2000
+	feedWriters               = 64
 	// debeziumVersion is what the records of the worker say of themselves.
 	debeziumVersion = "3.6.1.Final"
 )
@@ -229,8 +232,11 @@ func command(rnd *rand.Rand) relations.Command {
 	}
 }
 
-// write commits the commands and, meanwhile, seals and their proofs.
-func (f *feeds) write() {
+// writeSome is a while of traffic.
+func (f *feeds) writeSome() { f.t.Helper(); f.write(someCommands) }
+
+// write commits commands and, meanwhile, seals and their proofs.
+func (f *feeds) write(commands int) {
 	f.t.Helper()
 	store, err := relations.Open(f.t.Context(), relations.Config{URLs: f.urls, Map: topology.NewShardMap(1, feedShards)})
 	if err != nil {
@@ -246,10 +252,10 @@ func (f *feeds) write() {
 		}
 		sealers.Go(func() { _ = s.Run(sealing) }) // ends with its context
 	}
-	for w := range 8 {
+	for w := range feedWriters {
 		writers.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(w), uint64(time.Now().UnixNano())))
-			for range feedCommands / 8 {
+			for range commands / feedWriters {
 				if _, err := store.Set(f.t.Context(), command(rnd)); err != nil {
 					f.t.Error(err)
 				}
