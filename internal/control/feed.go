@@ -81,6 +81,8 @@ type FeedEmitter struct {
 	Restarts    int64     // sessions that ended with an error
 	LastError   string
 	LastErrorAt *time.Time
+	// PublishedAt: what committed before is in Kafka; nil: not known.
+	PublishedAt *time.Time
 	SeenAt      time.Time // set by the database
 }
 
@@ -88,10 +90,10 @@ type FeedEmitter struct {
 // Reports come every second: one that says nothing new is written only to stay
 // fresh.
 const reportSQL = `
-	INSERT INTO feed_emitter AS e (shard, instance, state, since, pid, restarts, last_error, last_error_at)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+	INSERT INTO feed_emitter AS e (shard, instance, state, since, pid, restarts, last_error, last_error_at, published_at)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 	ON CONFLICT (shard, instance) DO UPDATE
-	SET state = $3, since = $4, pid = $5, restarts = $6, last_error = $7, last_error_at = $8, seen_at = clock_timestamp()
+	SET state = $3, since = $4, pid = $5, restarts = $6, last_error = $7, last_error_at = $8, published_at = $9, seen_at = clock_timestamp()
 	WHERE e.seen_at < clock_timestamp() - interval '4 seconds'
 	   OR (e.state, e.since, e.pid, e.restarts, e.last_error, e.last_error_at)
 	      IS DISTINCT FROM ($3, $4::timestamptz, $5::integer, $6::bigint, $7, $8::timestamptz)`
@@ -101,7 +103,7 @@ const reportSQL = `
 func (d *DB) ReportEmitters(ctx context.Context, all []FeedEmitter) (pauses map[int]FeedPause, err error) {
 	var b pgx.Batch
 	for _, e := range all {
-		b.Queue(reportSQL, e.Shard, e.Instance, e.State, e.Since, e.PID, e.Restarts, e.LastError, e.LastErrorAt)
+		b.Queue(reportSQL, e.Shard, e.Instance, e.State, e.Since, e.PID, e.Restarts, e.LastError, e.LastErrorAt, e.PublishedAt)
 	}
 	b.Queue("DELETE FROM feed_emitter WHERE seen_at < clock_timestamp() - interval '1 day'")
 	b.Queue(pausesSQL).Query(func(rows pgx.Rows) (err error) {
@@ -124,7 +126,7 @@ func (d *DB) ForgetEmitters(ctx context.Context, instance string) error {
 // instance.
 func (d *DB) FeedEmitters(ctx context.Context, within time.Duration) ([]FeedEmitter, error) {
 	rows, err := d.pool.Query(ctx, `
-		SELECT shard, instance, state, since, pid, restarts, last_error, last_error_at, seen_at FROM feed_emitter
+		SELECT shard, instance, state, since, pid, restarts, last_error, last_error_at, published_at, seen_at FROM feed_emitter
 		WHERE seen_at > clock_timestamp() - make_interval(secs => $1) ORDER BY shard, instance`, within.Seconds())
 	if err == nil {
 		var out []FeedEmitter

@@ -21,6 +21,7 @@ CREATE TABLE feed_emitter (
     restarts      bigint NOT NULL,
     last_error    text NOT NULL,
     last_error_at timestamptz,
+    published_at  timestamptz, -- what committed before is in Kafka; null: not known
     seen_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (shard, instance)
 ) WITH (fillfactor = 50);
