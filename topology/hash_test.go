@@ -36,6 +36,13 @@ type hashVectors struct {
 		Partitions int    `json:"partitions"`
 		Partition  int    `json:"partition"`
 	} `json:"partitions"`
+	Reverse []struct {
+		Kind      string `json:"kind"`
+		Target    string `json:"target"`
+		User      string `json:"user"`
+		Shard     uint32 `json:"shard"`
+		Partition uint32 `json:"partition"`
+	} `json:"reverse"`
 }
 
 func readHashVectors(t *testing.T) hashVectors {
@@ -48,8 +55,8 @@ func readHashVectors(t *testing.T) hashVectors {
 	if err := json.Unmarshal(data, &v); err != nil {
 		t.Fatal(err)
 	}
-	if len(v.Slots) < 20 || len(v.Partitions) < 15 {
-		t.Fatalf("only %d slots and %d partitions in the file", len(v.Slots), len(v.Partitions))
+	if len(v.Slots) < 20 || len(v.Partitions) < 15 || len(v.Reverse) < 8 {
+		t.Fatalf("only %d slots, %d partitions and %d reverse places in the file", len(v.Slots), len(v.Partitions), len(v.Reverse))
 	}
 	return v
 }
@@ -57,7 +64,12 @@ func readHashVectors(t *testing.T) hashVectors {
 // I15: the contracts in code are those that the vectors were made under.
 func TestI15ContractsAreFrozen(t *testing.T) {
 	vectors := readHashVectors(t)
-	for name, c := range map[string]HashContract{"bucket-space-1": DefaultBucketSpace(), "shard-map-1": DefaultShardContract()} {
+	config := DefaultConfig()
+	reverse := NewReverseGeneration(1, config.LikerPartitions, config.ReverseShards)
+	for name, c := range map[string]HashContract{
+		"bucket-space-1": DefaultBucketSpace(), "shard-map-1": DefaultShardContract(),
+		"reverse-users-1": reverse.Users, "reverse-targets-1": reverse.Targets,
+	} {
 		want := vectors.Contracts[name]
 		if c.Algorithm != want.Algorithm || fmt.Sprintf("%016x", c.Seed) != want.Seed || c.Encoding != want.Encoding || c.Modulus != want.Modulus {
 			t.Errorf("%s is %+v, the vectors say %+v", name, c, want)
@@ -87,7 +99,7 @@ func TestI11I15HashVectors(t *testing.T) {
 		if got := fmt.Sprintf("%016x", d.Sum64()); got != v.XXH64 {
 			t.Errorf("%s: xxh64 of the bytes of %.40q is %s, want %s", v.Contract, v.IDs, got, v.XXH64)
 		}
-		if len(v.IDs) == 2 {
+		if v.Contract == "bucket-space-1" {
 			if got := contract.VirtualBucket(Relation{Kind: Like, Target: v.IDs[0], User: v.IDs[1]}); got != v.Slot {
 				t.Errorf("%s: virtual bucket of %.40q is %d, want %d", v.Contract, v.IDs, got, v.Slot)
 			}

@@ -12,6 +12,7 @@ import (
 //	target            like:V9001
 //	on a partition    003f|like:u7:V9001        (partition 63)
 //	counted relation  003f|01a2|like:u7:V9001   (partition 63, virtual bucket 418)
+//	reverse index     0003|0001|000c|like:u7:V9001  (partition 3, generation 1, reverse shard 12)
 //	about a partition 003f|~watermark:0002
 //
 // Ids are percent-escaped (%, :, |, ~, control characters), so the separators

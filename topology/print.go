@@ -11,10 +11,11 @@ import (
 )
 
 // Outputs lists the forms that Print knows.
-func Outputs() []string { return []string{"text", "dot", "json"} }
+func Outputs() []string { return []string{"text", "dot", "json", "asyncapi"} }
 
-// Print writes the map as a table for people (text), a Graphviz graph (dot) or
-// JSON. The same topology always prints the same bytes.
+// Print writes the map as a table for people (text), a Graphviz graph (dot),
+// JSON, or an AsyncAPI document (asyncapi). The same topology always prints the
+// same bytes.
 func (t *Topology) Print(w io.Writer, output string) error {
 	switch output {
 	case "text":
@@ -23,16 +24,21 @@ func (t *Topology) Print(w io.Writer, output string) error {
 		return t.printDOT(w)
 	case "json":
 		return t.printJSON(w)
+	case "asyncapi":
+		return t.printAsyncAPI(w)
 	}
 	return fmt.Errorf("printing topology: output %q is not one of %s", clip(output), strings.Join(Outputs(), ", "))
 }
 
 // contracts are the hash contracts of a new deployment; what a running one
 // follows stands in its control database (I15).
-func contracts() []namedContract {
+func contracts(c Config) []namedContract {
+	reverse := NewReverseGeneration(1, c.LikerPartitions, c.ReverseShards)
 	return []namedContract{
 		{"bucket space 1", "target, user", "virtual bucket", DefaultBucketSpace()},
 		{"shard map 1", "user", "shard slot", DefaultShardContract()},
+		{"reverse generation 1, users", "user", "reverse shard", reverse.Users},
+		{"reverse generation 1, targets", "kind, target", fmt.Sprintf("first of %d partitions", reverse.Spread), reverse.Targets},
 	}
 }
 
@@ -47,8 +53,8 @@ func (t *Topology) printText(w io.Writer) error {
 	c := t.Config
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(columns ...any) { fmt.Fprintln(tw, strings.TrimRight(tabbed(columns), "\t")) }
-	line(fmt.Sprintf("shards %d, count partitions %d, display partitions %d, replication factor %d",
-		c.Shards, c.CountPartitions, c.DisplayPartitions, c.ReplicationFactor))
+	line(fmt.Sprintf("shards %d, count partitions %d, display partitions %d, liker partitions %d, replication factor %d",
+		c.Shards, c.CountPartitions, c.DisplayPartitions, c.LikerPartitions, c.ReplicationFactor))
 	line()
 	line("TOPIC", "PARTITIONS", "VALUE", "PLACED BY", "FOR")
 	for _, s := range t.Streams {
@@ -71,7 +77,7 @@ func (t *Topology) printText(w io.Writer) error {
 	}
 	line()
 	line("CONTRACT", "IDS", "GIVES", "HASH")
-	for _, n := range contracts() {
+	for _, n := range contracts(c) {
 		line(n.Name, n.IDs, n.Gives, fmt.Sprintf("%s, seed %016x, encoding %s, modulo %d", n.Hash.Algorithm, n.Hash.Seed, n.Hash.Encoding, n.Hash.Modulus))
 	}
 	return tw.Flush()
@@ -139,6 +145,7 @@ func (t *Topology) printJSON(w io.Writer) error {
 		Shards            int             `json:"shards"`
 		CountPartitions   int             `json:"countPartitions"`
 		DisplayPartitions int             `json:"displayPartitions"`
+		LikerPartitions   int             `json:"likerPartitions"`
 		ReplicationFactor int             `json:"replicationFactor"`
 		RetentionSeconds  int64           `json:"retentionSeconds"`
 		Streams           []Stream        `json:"streams"`
@@ -146,6 +153,6 @@ func (t *Topology) printJSON(w io.Writer) error {
 		Contracts         []namedContract `json:"contracts"`
 	}{
 		t.Config.Prefix, t.Config.Shards, t.Config.CountPartitions, t.Config.DisplayPartitions,
-		t.Config.ReplicationFactor, int64(t.Config.Retention.Seconds()), t.Streams, t.Groups, contracts(),
+		t.Config.LikerPartitions, t.Config.ReplicationFactor, int64(t.Config.Retention.Seconds()), t.Streams, t.Groups, contracts(t.Config),
 	})
 }

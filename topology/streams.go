@@ -17,6 +17,11 @@ type Config struct {
 	CountPartitions int
 	// DisplayPartitions of partial-counts and the display table, 1..4096.
 	DisplayPartitions int
+	// LikerPartitions of liker-changes and the likers table, 1..4096; frozen in
+	// the reverse generation.
+	LikerPartitions int
+	// ReverseShards is R of the reverse generation, 1..1024; frozen in it.
+	ReverseShards int
 	// ReplicationFactor of every topic; min.insync.replicas is one less, at
 	// least 1.
 	ReplicationFactor int
@@ -26,7 +31,7 @@ type Config struct {
 
 // DefaultConfig returns the defaults of one machine.
 func DefaultConfig() Config {
-	return Config{Prefix: "tidemark", Shards: 4, CountPartitions: 8, DisplayPartitions: 8, ReplicationFactor: 1, Retention: 7 * 24 * time.Hour}
+	return Config{Prefix: "tidemark", Shards: 4, CountPartitions: 8, DisplayPartitions: 8, LikerPartitions: 8, ReverseShards: 16, ReplicationFactor: 1, Retention: 7 * 24 * time.Hour}
 }
 
 var prefixForm = regexp.MustCompile(`^[a-z0-9]+(\.[a-z0-9]+)*$`)
@@ -44,6 +49,8 @@ func (c Config) check() error {
 	between("shards", c.Shards, 1, 1024)
 	between("count partitions", c.CountPartitions, 1, 4096)
 	between("display partitions", c.DisplayPartitions, 1, 4096)
+	between("liker partitions", c.LikerPartitions, 1, 4096)
+	between("reverse shards", c.ReverseShards, 1, 1024)
 	between("replication factor", c.ReplicationFactor, 1, 16)
 	if c.Retention < time.Hour {
 		errs = append(errs, fmt.Errorf("topology: retention %v is under an hour, too short for a restart", c.Retention))
@@ -56,10 +63,12 @@ const (
 	CDC             = "cdc"
 	Facts           = "facts"
 	BucketChanges   = "bucket-changes"
+	LikerChanges    = "liker-changes"
 	PartialCounts   = "partial-counts"
 	Quarantine      = "quarantine"
 	IntakeTable     = "intake-table"
 	ProjectionTable = "projection-table"
+	LikersTable     = "likers-table"
 	DisplayTable    = "display-table"
 )
 
@@ -67,6 +76,7 @@ const (
 const (
 	IntakeGroup     = "intake"
 	ProjectionGroup = "projection"
+	LikersGroup     = "likers"
 	DisplayGroup    = "display"
 )
 
@@ -115,6 +125,8 @@ func New(c Config) (*Topology, error) {
 	stream(Stream{Name: Facts, Partitions: c.Shards, Key: "partition|relation", Value: "tidemark.v1.RelationChange", PlacedBy: "source shard, named in the key", For: "cache floor, analytics: every transition in commit order per shard"})
 	stream(Stream{Name: BucketChanges, Partitions: c.CountPartitions, Key: "partition|virtual bucket|relation, or partition|~watermark:shard", Value: "tidemark.v1.BucketChange", PlacedBy: "route of the virtual bucket, named in the key", For: "projection"})
 	stream(Stream{Name: ProjectionTable, Partitions: c.CountPartitions, Table: true, Key: "as bucket-changes, or partition|~checkpoint", Value: "tidemark.v1.ProjectionRow", PlacedBy: "named in the key", For: "projection, verification"})
+	stream(Stream{Name: LikerChanges, Partitions: c.LikerPartitions, Key: "partition|generation|reverse shard|relation, or partition|~watermark:shard", Value: "tidemark.v1.LikerChange", PlacedBy: "reverse generation, named in the key", For: "likers"})
+	stream(Stream{Name: LikersTable, Partitions: c.LikerPartitions, Table: true, Key: "as liker-changes", Value: "tidemark.v1.LikerRow", PlacedBy: "named in the key", For: "likers, verification"})
 	stream(Stream{Name: PartialCounts, Partitions: c.DisplayPartitions, Key: "kind:target, or partition|~progress:count partition", Value: "tidemark.v1.CountUpdate", PlacedBy: "murmur2 of the key, or named in it", For: "display, analytics"})
 	stream(Stream{Name: DisplayTable, Partitions: c.DisplayPartitions, Table: true, Key: "as partial-counts", Value: "tidemark.v1.DisplayRow", PlacedBy: "as partial-counts", For: "views"})
 	stream(Stream{Name: Quarantine, Partitions: 1, Key: "origin's key", Value: "tidemark.v1.Quarantined", PlacedBy: "murmur2 of the key", For: "operators"})
@@ -122,8 +134,9 @@ func New(c Config) (*Topology, error) {
 		g.ID = c.Prefix + "." + g.Name
 		t.Groups = append(t.Groups, g)
 	}
-	group(Group{Name: IntakeGroup, Inputs: []string{CDC}, Outputs: []string{Facts, BucketChanges, Quarantine}, Table: IntakeTable})
+	group(Group{Name: IntakeGroup, Inputs: []string{CDC}, Outputs: []string{Facts, BucketChanges, LikerChanges, Quarantine}, Table: IntakeTable})
 	group(Group{Name: ProjectionGroup, Inputs: []string{BucketChanges}, Outputs: []string{PartialCounts, Quarantine}, Table: ProjectionTable})
+	group(Group{Name: LikersGroup, Inputs: []string{LikerChanges}, Outputs: []string{Quarantine}, Table: LikersTable})
 	group(Group{Name: DisplayGroup, Inputs: []string{PartialCounts}, Outputs: []string{Quarantine}, Table: DisplayTable})
 	return t, nil
 }

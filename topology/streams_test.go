@@ -25,6 +25,8 @@ func TestNewRefuses(t *testing.T) {
 		{"shards too many", func(c *Config) { c.Shards = 1025 }, "shards is 1025"},
 		{"count partitions", func(c *Config) { c.CountPartitions = 4097 }, "count partitions is 4097"},
 		{"display partitions", func(c *Config) { c.DisplayPartitions = -1 }, "display partitions is -1"},
+		{"liker partitions", func(c *Config) { c.LikerPartitions = 4097 }, "liker partitions is 4097"},
+		{"reverse shards", func(c *Config) { c.ReverseShards = 1025 }, "reverse shards is 1025"},
 		{"replication factor", func(c *Config) { c.ReplicationFactor = 0 }, "replication factor is 0"},
 		{"retention", func(c *Config) { c.Retention = time.Minute }, "retention 1m0s"},
 	} {
@@ -36,7 +38,7 @@ func TestNewRefuses(t *testing.T) {
 		})
 	}
 	_, err := New(Config{})
-	for _, field := range []string{"prefix", "shards", "count partitions", "display partitions", "replication factor", "retention"} {
+	for _, field := range []string{"prefix", "shards", "count partitions", "display partitions", "liker partitions", "reverse shards", "replication factor", "retention"} {
 		expectError(t, err, field)
 	}
 }
@@ -65,7 +67,7 @@ func TestTopicSettings(t *testing.T) {
 // of its group's inputs, since a partition's owner owns both.
 func TestGroupsMeetStreams(t *testing.T) {
 	config := DefaultConfig()
-	config.CountPartitions, config.DisplayPartitions, config.Shards = 16, 3, 5
+	config.CountPartitions, config.DisplayPartitions, config.LikerPartitions, config.Shards = 16, 3, 7, 5
 	topo, err := New(config)
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +105,8 @@ func TestGroupsMeetStreams(t *testing.T) {
 func TestLookUpPanicsOnForeignName(t *testing.T) {
 	topo, _ := New(DefaultConfig())
 	for name, f := range map[string]func(){
-		"stream": func() { topo.Stream("likers") },
-		"group":  func() { topo.Group("likers") },
+		"stream": func() { topo.Stream("followers") },
+		"group":  func() { topo.Group("followers") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

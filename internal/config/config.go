@@ -25,6 +25,11 @@ type Config struct {
 	CountPartitions int `koanf:"count_partitions"`
 	// DisplayPartitions of the displayed counts, 1..4096.
 	DisplayPartitions int `koanf:"display_partitions"`
+	// LikerPartitions of the reverse index, 1..4096. Frozen once data exists.
+	LikerPartitions int `koanf:"liker_partitions"`
+	// ReverseShards of a target in the reverse index, 1..1024. Frozen once data
+	// exists.
+	ReverseShards int `koanf:"reverse_shards"`
 	// ReplicationFactor of every topic, 1..16; production has 3.
 	ReplicationFactor int `koanf:"replication_factor"`
 	// Retention of streams that are not tables; at least an hour.
@@ -145,6 +150,8 @@ func Default() Config {
 		Shards:            t.Shards,
 		CountPartitions:   t.CountPartitions,
 		DisplayPartitions: t.DisplayPartitions,
+		LikerPartitions:   t.LikerPartitions,
+		ReverseShards:     t.ReverseShards,
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
 		API:               API{Listen: "127.0.0.1:8080"},
@@ -170,6 +177,8 @@ func (c Config) topologyConfig() topology.Config {
 		Shards:            c.Shards,
 		CountPartitions:   c.CountPartitions,
 		DisplayPartitions: c.DisplayPartitions,
+		LikerPartitions:   c.LikerPartitions,
+		ReverseShards:     c.ReverseShards,
 		ReplicationFactor: c.ReplicationFactor,
 		Retention:         c.Retention,
 	}

@@ -20,11 +20,12 @@ const (
 	firstBucketSpace = 1
 	firstGeneration  = 1
 	firstManifest    = 1
+	firstReverse     = 1
 )
 
 // Bootstrap stores the contracts of a new deployment, once: shard map 1,
-// bucket space 1, generation 1 and its sealed route manifest 1. In every later
-// call it changes nothing and compares what is stored with this code and with
+// bucket space 1, generation 1 and its sealed route manifest 1, reverse
+// generation 1. In every later call it changes nothing and compares what is stored with this code and with
 // c; its error names each field that disagrees. It is safe to call from
 // several processes at once.
 func (d *DB) Bootstrap(ctx context.Context, c topology.Config) error {
@@ -44,8 +45,44 @@ func (d *DB) Bootstrap(ctx context.Context, c topology.Config) error {
 				return fmt.Errorf("storing the first contracts: %w", err)
 			}
 		}
+		if err := storeFirstReverse(ctx, tx, c); err != nil {
+			return fmt.Errorf("storing the first reverse generation: %w", err)
+		}
 		return verify(ctx, tx, c)
 	}))
+}
+
+// storeFirstReverse makes the reverse generation of a deployment that has
+// none: a new one, or one that was made before there was a reverse index.
+func storeFirstReverse(ctx context.Context, tx pgx.Tx, c topology.Config) error {
+	var done bool
+	if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM reverse_generation)").Scan(&done); err != nil || done {
+		return err
+	}
+	if err := storeReverse(ctx, tx, topology.NewReverseGeneration(firstReverse, c.LikerPartitions, c.ReverseShards)); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "INSERT INTO reverse_activation (reverse_generation) VALUES ($1)", firstReverse)
+	return err
+}
+
+func storeReverse(ctx context.Context, tx pgx.Tx, g topology.ReverseGeneration) error {
+	users, err := storeContract(g.Users, shardProbeIDs)
+	if err != nil {
+		return err
+	}
+	targets, err := storeContract(g.Targets, reverseTargetProbeIDs)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, `
+		INSERT INTO reverse_generation (id, spread,
+		    users_algorithm, users_seed, users_encoding, users_modulus, users_probes,
+		    targets_algorithm, targets_seed, targets_encoding, targets_modulus, targets_probes)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+		g.ID, g.Spread, users.Algorithm, users.Seed, users.Encoding, users.Modulus, users.Probes,
+		targets.Algorithm, targets.Seed, targets.Encoding, targets.Modulus, targets.Probes)
+	return err
 }
 
 // storeFirst fills an empty control database.
@@ -150,6 +187,13 @@ func verify(ctx context.Context, tx pgx.Tx, c topology.Config) error {
 	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("count partitions is configured as %d: %w", c.CountPartitions, err))
+	}
+	reverse, err := loadReverse(ctx, tx)
+	if err == nil {
+		err = reverse.Check(c.LikerPartitions, c.ReverseShards)
+	}
+	if err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

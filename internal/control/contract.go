@@ -16,11 +16,12 @@ type probe struct {
 	Slot int      `json:"slot"`
 }
 
-// shardProbeIDs and bucketProbeIDs cover empty-looking, long, non-ASCII and
+// The probe ids cover empty-looking, long, non-ASCII and
 // ambiguous ids: ("ab","c") and ("a","bc") differ only by their length prefix.
 var (
-	shardProbeIDs  = [][]string{{"0"}, {"u7"}, {"用户-7"}, {"a:b|c%d"}, {long('x', 127)}, {long('y', 128)}, {long('z', 256)}}
-	bucketProbeIDs = [][]string{{"V9001", "u7"}, {"ab", "c"}, {"a", "bc"}, {"视频", "用户"}, {long('x', 128), "u"}, {"v", long('y', 256)}}
+	shardProbeIDs         = [][]string{{"0"}, {"u7"}, {"用户-7"}, {"a:b|c%d"}, {long('x', 127)}, {long('y', 128)}, {long('z', 256)}}
+	reverseTargetProbeIDs = [][]string{{"like", "V9001"}, {"follow", "u7"}, {"favorite", "视频"}, {"like", long('x', 128)}, {"like", "a:b|c%d"}}
+	bucketProbeIDs        = [][]string{{"V9001", "u7"}, {"ab", "c"}, {"a", "bc"}, {"视频", "用户"}, {long('x', 128), "u"}, {"v", long('y', 256)}}
 )
 
 func long(c byte, n int) string {

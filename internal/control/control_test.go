@@ -66,6 +66,10 @@ func TestBootstrapStoresTheDefaultContracts(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantManifest := topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 8)
+	reverse, err := db.ReverseGeneration(t.Context())
+	if want := topology.NewReverseGeneration(1, 8, 16); err != nil || reverse != want {
+		t.Errorf("reverse generation %+v, %v, want %+v", reverse, err, want)
+	}
 	if manifest.ID != 1 || manifest.Generation != 1 || manifest.BucketSpace != 1 || manifest.Checksum() != wantManifest.Checksum() {
 		t.Errorf("manifest %d of generation %d, space %d", manifest.ID, manifest.Generation, manifest.BucketSpace)
 	}
@@ -107,12 +111,14 @@ func TestBootstrapRefusesOtherConfigurationByName(t *testing.T) {
 		change func(*topology.Config)
 		want   []string
 	}{
-		"same":                  {func(*topology.Config) {}, nil},
-		"more partitions":       {func(c *topology.Config) { c.CountPartitions = 16 }, nil},
-		"other shards":          {func(c *topology.Config) { c.Shards = 8 }, []string{"shards is configured as 8", "made for 4"}},
-		"fewer partitions":      {func(c *topology.Config) { c.CountPartitions = 4 }, []string{"count partitions is configured as 4", "bucket 4 is on partition 4"}},
-		"both":                  {func(c *topology.Config) { c.Shards, c.CountPartitions = 2, 2 }, []string{"shards", "count partitions"}},
-		"invalid configuration": {func(c *topology.Config) { c.Shards = 0 }, []string{"shards is 0"}},
+		"same":                   {func(*topology.Config) {}, nil},
+		"more partitions":        {func(c *topology.Config) { c.CountPartitions = 16 }, nil},
+		"other shards":           {func(c *topology.Config) { c.Shards = 8 }, []string{"shards is configured as 8", "made for 4"}},
+		"fewer partitions":       {func(c *topology.Config) { c.CountPartitions = 4 }, []string{"count partitions is configured as 4", "bucket 4 is on partition 4"}},
+		"other liker partitions": {func(c *topology.Config) { c.LikerPartitions = 16 }, []string{"reverse generation 1", "liker partitions is configured as 16", "made for 8"}},
+		"other R":                {func(c *topology.Config) { c.ReverseShards = 32 }, []string{"reverse generation 1", "reverse shards is configured as 32", "made for 16"}},
+		"both":                   {func(c *topology.Config) { c.Shards, c.CountPartitions = 2, 2 }, []string{"shards", "count partitions"}},
+		"invalid configuration":  {func(c *topology.Config) { c.Shards = 0 }, []string{"shards is 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := topology.DefaultConfig()
@@ -127,18 +133,25 @@ func TestI15StoredContractsThatThisCodeCannotFollowAreRefused(t *testing.T) {
 		sql  string
 		want []string
 	}{
-		"bucket algorithm": {"UPDATE bucket_space SET algorithm = 'crc32'", []string{"bucket space 1", `algorithm "crc32"`}},
-		"bucket encoding":  {"UPDATE bucket_space SET encoding = 'lp2'", []string{"bucket space 1", `encoding "lp2"`}},
-		"bucket seed":      {"UPDATE bucket_space SET seed = '0000000000000001'", []string{"bucket space 1", "probe"}},
-		"bucket modulus":   {"UPDATE bucket_space SET modulus = 512", []string{"bucket space 1", "probe"}},
-		"shard seed":       {"UPDATE shard_map SET seed = '0000000000000001'", []string{"shard map 1", "probe"}},
-		"no probes":        {"UPDATE shard_map SET probes = '[]'", []string{"shard map 1", "no probes"}},
-		"shard of a slot":  {"UPDATE shard_map SET slots[1] = 9", []string{"shard map 1", "shard 9"}},
-		"route":            {"UPDATE route_manifest_item SET partition = 1 WHERE bucket = 0", []string{"route manifest 1", "checksum"}},
-		"epoch":            {"UPDATE route_manifest_item SET epoch = 2 WHERE bucket = 7", []string{"route manifest 1", "checksum"}},
-		"missing route":    {"DELETE FROM route_manifest_item WHERE bucket = 3", []string{"no route for bucket 3"}},
-		"last route":       {"DELETE FROM route_manifest_item WHERE bucket = 1023", []string{"sealed with 1024 routes and has 1023"}},
-		"not sealed":       {"UPDATE route_manifest SET status = 'BUILDING'", []string{"BUILDING, not SEALED"}},
+		"bucket algorithm":    {"UPDATE bucket_space SET algorithm = 'crc32'", []string{"bucket space 1", `algorithm "crc32"`}},
+		"bucket encoding":     {"UPDATE bucket_space SET encoding = 'lp2'", []string{"bucket space 1", `encoding "lp2"`}},
+		"bucket seed":         {"UPDATE bucket_space SET seed = '0000000000000001'", []string{"bucket space 1", "probe"}},
+		"bucket modulus":      {"UPDATE bucket_space SET modulus = 512", []string{"bucket space 1", "probe"}},
+		"shard seed":          {"UPDATE shard_map SET seed = '0000000000000001'", []string{"shard map 1", "probe"}},
+		"reverse user seed":   {"UPDATE reverse_generation SET users_seed = '0000000000000001'", []string{"reverse generation 1", "probe"}},
+		"reverse target seed": {"UPDATE reverse_generation SET targets_seed = '0000000000000001'", []string{"reverse generation 1", "probe"}},
+		"reverse algorithm":   {"UPDATE reverse_generation SET users_algorithm = 'crc32'", []string{"reverse generation 1", `algorithm "crc32"`}},
+		"reverse encoding":    {"UPDATE reverse_generation SET targets_encoding = 'lp2'", []string{"reverse generation 1", `encoding "lp2"`}},
+		"reverse R":           {"UPDATE reverse_generation SET users_modulus = 32", []string{"reverse generation 1", "probe"}},
+		"reverse spread":      {"UPDATE reverse_generation SET spread = 99", []string{"reverse generation 1", "spread 99"}},
+		"no reverse probes":   {"UPDATE reverse_generation SET users_probes = '[]'", []string{"reverse generation 1", "no probes"}},
+		"no probes":           {"UPDATE shard_map SET probes = '[]'", []string{"shard map 1", "no probes"}},
+		"shard of a slot":     {"UPDATE shard_map SET slots[1] = 9", []string{"shard map 1", "shard 9"}},
+		"route":               {"UPDATE route_manifest_item SET partition = 1 WHERE bucket = 0", []string{"route manifest 1", "checksum"}},
+		"epoch":               {"UPDATE route_manifest_item SET epoch = 2 WHERE bucket = 7", []string{"route manifest 1", "checksum"}},
+		"missing route":       {"DELETE FROM route_manifest_item WHERE bucket = 3", []string{"no route for bucket 3"}},
+		"last route":          {"DELETE FROM route_manifest_item WHERE bucket = 1023", []string{"sealed with 1024 routes and has 1023"}},
+		"not sealed":          {"UPDATE route_manifest SET status = 'BUILDING'", []string{"BUILDING, not SEALED"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +160,8 @@ func TestI15StoredContractsThatThisCodeCannotFollowAreRefused(t *testing.T) {
 			checkNames(t, db.Bootstrap(t.Context(), topology.DefaultConfig()), tc.want)
 			_, errMap := db.ShardMap(t.Context())
 			_, errManifest := db.ActiveManifest(t.Context())
-			checkNames(t, errors.Join(errMap, errManifest), tc.want)
+			_, errReverse := db.ReverseGeneration(t.Context())
+			checkNames(t, errors.Join(errMap, errManifest, errReverse), tc.want)
 		})
 	}
 }
@@ -159,6 +173,9 @@ func TestI15ContractsAndSealedManifestsAreImmutableInTheDatabase(t *testing.T) {
 		"DELETE FROM shard_map",
 		"UPDATE bucket_space SET seed = '0000000000000001'",
 		"DELETE FROM bucket_space",
+		"UPDATE reverse_generation SET users_modulus = 32",
+		"UPDATE reverse_generation SET spread = 1",
+		"DELETE FROM reverse_generation",
 		"UPDATE route_manifest SET checksum = '0000000000000000'",
 		"UPDATE route_manifest_item SET partition = 1 WHERE bucket = 0",
 		"DELETE FROM route_manifest_item WHERE bucket = 0",
@@ -181,6 +198,25 @@ func TestReadingBeforeBootstrap(t *testing.T) {
 	}
 	if _, err := db.ActiveManifest(t.Context()); !errors.Is(err, ErrNotBootstrapped) {
 		t.Errorf("manifest: %v", err)
+	}
+}
+
+// A deployment that was made before there was a reverse index gets its
+// generation by the next migration; what it had stays as it was.
+func TestBootstrapAddsTheReverseGenerationToAnOlderDeployment(t *testing.T) {
+	db := openBootstrapped(t)
+	mutate(t, db, "DELETE FROM reverse_activation; DELETE FROM reverse_generation")
+	if _, err := db.ReverseGeneration(t.Context()); !errors.Is(err, ErrNotBootstrapped) {
+		t.Errorf("before: %v", err)
+	}
+	c := topology.DefaultConfig()
+	c.LikerPartitions, c.ReverseShards = 3, 5
+	if err := db.Bootstrap(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	g, err := db.ReverseGeneration(t.Context())
+	if want := topology.NewReverseGeneration(1, 3, 5); err != nil || g != want {
+		t.Errorf("%+v, %v, want %+v", g, err, want)
 	}
 }
 

@@ -102,6 +102,17 @@ func (d *DB) ActiveManifest(ctx context.Context) (topology.Manifest, error) {
 	return m, err
 }
 
+// ReverseGeneration reads the active reverse generation and checks this code
+// against it.
+func (d *DB) ReverseGeneration(ctx context.Context) (topology.ReverseGeneration, error) {
+	var g topology.ReverseGeneration
+	err := d.read(ctx, func(tx pgx.Tx) (err error) {
+		g, err = loadReverse(ctx, tx)
+		return err
+	})
+	return g, err
+}
+
 // read runs do on one snapshot, so that a pointer and what it points at agree.
 func (d *DB) read(ctx context.Context, do func(pgx.Tx) error) error {
 	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}

@@ -37,6 +37,32 @@ func loadShardMap(ctx context.Context, tx pgx.Tx) (m topology.ShardMap, shards i
 	return m, shards, m.Check(shards)
 }
 
+// loadReverse reads the active reverse generation.
+func loadReverse(ctx context.Context, tx pgx.Tx) (g topology.ReverseGeneration, err error) {
+	var users, targets storedContract
+	err = tx.QueryRow(ctx, `
+		SELECT g.id, g.spread,
+		       g.users_algorithm, g.users_seed, g.users_encoding, g.users_modulus, g.users_probes,
+		       g.targets_algorithm, g.targets_seed, g.targets_encoding, g.targets_modulus, g.targets_probes
+		FROM reverse_activation a JOIN reverse_generation g ON g.id = a.reverse_generation`).
+		Scan(&g.ID, &g.Spread,
+			&users.Algorithm, &users.Seed, &users.Encoding, &users.Modulus, &users.Probes,
+			&targets.Algorithm, &targets.Seed, &targets.Encoding, &targets.Modulus, &targets.Probes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return g, ErrNotBootstrapped
+	}
+	if err != nil {
+		return g, fmt.Errorf("reading the reverse generation: %w", err)
+	}
+	if g.Users, err = users.contract(); err == nil {
+		g.Targets, err = targets.contract()
+	}
+	if err != nil {
+		return g, fmt.Errorf("reverse generation %d: %w", g.ID, err)
+	}
+	return g, g.Check(g.Partitions(), g.Shards())
+}
+
 // loadActiveManifest reads the active generation's manifest with its routes.
 func loadActiveManifest(ctx context.Context, tx pgx.Tx) (topology.Manifest, error) {
 	var (

@@ -12,6 +12,10 @@ A client in another language is compatible when it gives the same numbers:
              its partition; any other key goes to
              (murmur2(UTF-8 bytes) & 0x7fffffff) mod partitions, as Kafka's
              Java clients do
+  reverse    where generation 1 of the reverse index keeps a relation: the
+             shard is the slot of the user under reverse-users-1; the
+             partition is (the slot of kind and target under
+             reverse-targets-1 + shard mod 4) mod 8
 """
 import json
 import pathlib
@@ -78,7 +82,14 @@ def main():
         h = murmur2(v["key"].encode("utf-8"))
         expect(f"{v['key']!r}: murmur2", h - (1 << 32) if h >> 31 else h, v["murmur2"])
         expect(f"{v['key']!r}: partition", partition(v["key"], v["partitions"]), v["partition"])
-    print(f"{len(vectors['slots'])} slots and {len(vectors['partitions'])} partitions checked, {wrong} wrong")
+    for v in vectors["reverse"]:
+        users, targets = vectors["contracts"]["reverse-users-1"], vectors["contracts"]["reverse-targets-1"]
+        shard = xxhash.xxh64_intdigest(lp1([v["user"]]), seed=int(users["seed"], 16)) % users["modulus"]
+        first = xxhash.xxh64_intdigest(lp1([v["kind"], v["target"]]), seed=int(targets["seed"], 16)) % targets["modulus"]
+        what = f"{v['kind']} {v['target']!r} {v['user']!r}"
+        expect(f"{what}: reverse shard", shard, v["shard"])
+        expect(f"{what}: reverse partition", (first + shard % 4) % targets["modulus"], v["partition"])
+    print(f"{len(vectors['slots'])} slots, {len(vectors['partitions'])} partitions and {len(vectors['reverse'])} reverse places checked, {wrong} wrong")
     return 3 if wrong else 0
 
 

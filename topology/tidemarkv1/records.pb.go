@@ -327,7 +327,9 @@ type RelationChange struct {
 	// Commit time of the source transaction.
 	CommittedAtUs int64 `protobuf:"varint,12,opt,name=committed_at_us,json=committedAtUs,proto3" json:"committed_at_us,omitempty"`
 	// Filled in bucket-changes: where this relation is counted.
-	Placement     *Placement `protobuf:"bytes,13,opt,name=placement,proto3" json:"placement,omitempty"`
+	Placement *Placement `protobuf:"bytes,13,opt,name=placement,proto3" json:"placement,omitempty"`
+	// Filled in liker-changes: where the reverse index keeps this relation.
+	Reverse       *ReversePlacement `protobuf:"bytes,14,opt,name=reverse,proto3" json:"reverse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -453,6 +455,13 @@ func (x *RelationChange) GetPlacement() *Placement {
 	return nil
 }
 
+func (x *RelationChange) GetReverse() *ReversePlacement {
+	if x != nil {
+		return x.Reverse
+	}
+	return nil
+}
+
 // Placement says which bucket counts a relation and where the bucket lives.
 type Placement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -530,6 +539,69 @@ func (x *Placement) GetGeneration() uint64 {
 	return 0
 }
 
+// ReversePlacement says where the reverse index keeps a relation.
+type ReversePlacement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the frozen reverse contract.
+	Generation uint32 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	// From the user, under that contract.
+	ReverseShard  uint32 `protobuf:"varint,2,opt,name=reverse_shard,json=reverseShard,proto3" json:"reverse_shard,omitempty"`
+	Partition     uint32 `protobuf:"varint,3,opt,name=partition,proto3" json:"partition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReversePlacement) Reset() {
+	*x = ReversePlacement{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReversePlacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReversePlacement) ProtoMessage() {}
+
+func (x *ReversePlacement) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReversePlacement.ProtoReflect.Descriptor instead.
+func (*ReversePlacement) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ReversePlacement) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ReversePlacement) GetReverseShard() uint32 {
+	if x != nil {
+		return x.ReverseShard
+	}
+	return 0
+}
+
+func (x *ReversePlacement) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
 // SourceWatermark says that a shard's stream is complete up to a seal.
 type SourceWatermark struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -549,7 +621,7 @@ type SourceWatermark struct {
 
 func (x *SourceWatermark) Reset() {
 	*x = SourceWatermark{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[3]
+	mi := &file_tidemark_v1_records_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +633,7 @@ func (x *SourceWatermark) String() string {
 func (*SourceWatermark) ProtoMessage() {}
 
 func (x *SourceWatermark) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[3]
+	mi := &file_tidemark_v1_records_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +646,7 @@ func (x *SourceWatermark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceWatermark.ProtoReflect.Descriptor instead.
 func (*SourceWatermark) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SourceWatermark) GetShard() uint32 {
@@ -633,7 +705,7 @@ type BucketChange struct {
 
 func (x *BucketChange) Reset() {
 	*x = BucketChange{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[4]
+	mi := &file_tidemark_v1_records_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +717,7 @@ func (x *BucketChange) String() string {
 func (*BucketChange) ProtoMessage() {}
 
 func (x *BucketChange) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[4]
+	mi := &file_tidemark_v1_records_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +730,7 @@ func (x *BucketChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketChange.ProtoReflect.Descriptor instead.
 func (*BucketChange) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BucketChange) GetBody() isBucketChange_Body {
@@ -722,7 +794,7 @@ type BucketCount struct {
 
 func (x *BucketCount) Reset() {
 	*x = BucketCount{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[5]
+	mi := &file_tidemark_v1_records_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +806,7 @@ func (x *BucketCount) String() string {
 func (*BucketCount) ProtoMessage() {}
 
 func (x *BucketCount) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[5]
+	mi := &file_tidemark_v1_records_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +819,7 @@ func (x *BucketCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BucketCount.ProtoReflect.Descriptor instead.
 func (*BucketCount) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BucketCount) GetActive() int64 {
@@ -806,7 +878,7 @@ type ProjectedRelation struct {
 
 func (x *ProjectedRelation) Reset() {
 	*x = ProjectedRelation{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[6]
+	mi := &file_tidemark_v1_records_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +890,7 @@ func (x *ProjectedRelation) String() string {
 func (*ProjectedRelation) ProtoMessage() {}
 
 func (x *ProjectedRelation) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[6]
+	mi := &file_tidemark_v1_records_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +903,7 @@ func (x *ProjectedRelation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectedRelation.ProtoReflect.Descriptor instead.
 func (*ProjectedRelation) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{6}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ProjectedRelation) GetState() State {
@@ -907,7 +979,7 @@ type PartialCheckpoint struct {
 
 func (x *PartialCheckpoint) Reset() {
 	*x = PartialCheckpoint{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[7]
+	mi := &file_tidemark_v1_records_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +991,7 @@ func (x *PartialCheckpoint) String() string {
 func (*PartialCheckpoint) ProtoMessage() {}
 
 func (x *PartialCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[7]
+	mi := &file_tidemark_v1_records_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1004,7 @@ func (x *PartialCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialCheckpoint.ProtoReflect.Descriptor instead.
 func (*PartialCheckpoint) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{7}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PartialCheckpoint) GetChangelogOffset() int64 {
@@ -957,7 +1029,7 @@ type ProjectionRow struct {
 
 func (x *ProjectionRow) Reset() {
 	*x = ProjectionRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[8]
+	mi := &file_tidemark_v1_records_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1041,7 @@ func (x *ProjectionRow) String() string {
 func (*ProjectionRow) ProtoMessage() {}
 
 func (x *ProjectionRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[8]
+	mi := &file_tidemark_v1_records_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1054,7 @@ func (x *ProjectionRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProjectionRow.ProtoReflect.Descriptor instead.
 func (*ProjectionRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{8}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ProjectionRow) GetBody() isProjectionRow_Body {
@@ -1041,6 +1113,236 @@ func (*ProjectionRow_Watermark) isProjectionRow_Body() {}
 
 func (*ProjectionRow_Checkpoint) isProjectionRow_Body() {}
 
+// LikerChange is a record of liker-changes.
+type LikerChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*LikerChange_Relation
+	//	*LikerChange_Watermark
+	Body          isLikerChange_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LikerChange) Reset() {
+	*x = LikerChange{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LikerChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LikerChange) ProtoMessage() {}
+
+func (x *LikerChange) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LikerChange.ProtoReflect.Descriptor instead.
+func (*LikerChange) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *LikerChange) GetBody() isLikerChange_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *LikerChange) GetRelation() *RelationChange {
+	if x != nil {
+		if x, ok := x.Body.(*LikerChange_Relation); ok {
+			return x.Relation
+		}
+	}
+	return nil
+}
+
+func (x *LikerChange) GetWatermark() *SourceWatermark {
+	if x != nil {
+		if x, ok := x.Body.(*LikerChange_Watermark); ok {
+			return x.Watermark
+		}
+	}
+	return nil
+}
+
+type isLikerChange_Body interface {
+	isLikerChange_Body()
+}
+
+type LikerChange_Relation struct {
+	Relation *RelationChange `protobuf:"bytes,1,opt,name=relation,proto3,oneof"`
+}
+
+type LikerChange_Watermark struct {
+	Watermark *SourceWatermark `protobuf:"bytes,2,opt,name=watermark,proto3,oneof"`
+}
+
+func (*LikerChange_Relation) isLikerChange_Body() {}
+
+func (*LikerChange_Watermark) isLikerChange_Body() {}
+
+// LikerRelation is a relation as the reverse index has it. It stays when the
+// relation ends, so that no lower version brings the user back.
+type LikerRelation struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	State   State                  `protobuf:"varint,1,opt,name=state,proto3,enum=tidemark.v1.State" json:"state,omitempty"`
+	Version uint64                 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// state_changed_at of the version that began the counted state: LIKED,
+	// FAVORITED, FOLLOWING. 0 in any other state: the user is in no list.
+	CurrentLikedAtUs int64 `protobuf:"varint,3,opt,name=current_liked_at_us,json=currentLikedAtUs,proto3" json:"current_liked_at_us,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *LikerRelation) Reset() {
+	*x = LikerRelation{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LikerRelation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LikerRelation) ProtoMessage() {}
+
+func (x *LikerRelation) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LikerRelation.ProtoReflect.Descriptor instead.
+func (*LikerRelation) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *LikerRelation) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *LikerRelation) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *LikerRelation) GetCurrentLikedAtUs() int64 {
+	if x != nil {
+		return x.CurrentLikedAtUs
+	}
+	return 0
+}
+
+// LikerRow is a value of the likers table.
+type LikerRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*LikerRow_Relation
+	//	*LikerRow_Watermark
+	Body          isLikerRow_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LikerRow) Reset() {
+	*x = LikerRow{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LikerRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LikerRow) ProtoMessage() {}
+
+func (x *LikerRow) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LikerRow.ProtoReflect.Descriptor instead.
+func (*LikerRow) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *LikerRow) GetBody() isLikerRow_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *LikerRow) GetRelation() *LikerRelation {
+	if x != nil {
+		if x, ok := x.Body.(*LikerRow_Relation); ok {
+			return x.Relation
+		}
+	}
+	return nil
+}
+
+func (x *LikerRow) GetWatermark() *SourceWatermark {
+	if x != nil {
+		if x, ok := x.Body.(*LikerRow_Watermark); ok {
+			return x.Watermark
+		}
+	}
+	return nil
+}
+
+type isLikerRow_Body interface {
+	isLikerRow_Body()
+}
+
+type LikerRow_Relation struct {
+	Relation *LikerRelation `protobuf:"bytes,1,opt,name=relation,proto3,oneof"`
+}
+
+type LikerRow_Watermark struct {
+	Watermark *SourceWatermark `protobuf:"bytes,2,opt,name=watermark,proto3,oneof"`
+}
+
+func (*LikerRow_Relation) isLikerRow_Body() {}
+
+func (*LikerRow_Watermark) isLikerRow_Body() {}
+
 // AsOf names a shard's newest seal that a count includes whole.
 type AsOf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1052,7 +1354,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[9]
+	mi := &file_tidemark_v1_records_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1366,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[9]
+	mi := &file_tidemark_v1_records_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1379,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{9}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AsOf) GetShard() uint32 {
@@ -1114,7 +1416,7 @@ type PartialCount struct {
 
 func (x *PartialCount) Reset() {
 	*x = PartialCount{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[10]
+	mi := &file_tidemark_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1428,7 @@ func (x *PartialCount) String() string {
 func (*PartialCount) ProtoMessage() {}
 
 func (x *PartialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[10]
+	mi := &file_tidemark_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1441,7 @@ func (x *PartialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialCount.ProtoReflect.Descriptor instead.
 func (*PartialCount) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{10}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartialCount) GetPartition() uint32 {
@@ -1220,7 +1522,7 @@ type PartitionProgress struct {
 
 func (x *PartitionProgress) Reset() {
 	*x = PartitionProgress{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[11]
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1534,7 @@ func (x *PartitionProgress) String() string {
 func (*PartitionProgress) ProtoMessage() {}
 
 func (x *PartitionProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[11]
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1547,7 @@ func (x *PartitionProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionProgress.ProtoReflect.Descriptor instead.
 func (*PartitionProgress) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{11}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartitionProgress) GetPartition() uint32 {
@@ -1290,7 +1592,7 @@ type CountUpdate struct {
 
 func (x *CountUpdate) Reset() {
 	*x = CountUpdate{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[12]
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1604,7 @@ func (x *CountUpdate) String() string {
 func (*CountUpdate) ProtoMessage() {}
 
 func (x *CountUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[12]
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1617,7 @@ func (x *CountUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountUpdate.ProtoReflect.Descriptor instead.
 func (*CountUpdate) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{12}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CountUpdate) GetBody() isCountUpdate_Body {
@@ -1380,7 +1682,7 @@ type DisplaySnapshot struct {
 
 func (x *DisplaySnapshot) Reset() {
 	*x = DisplaySnapshot{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1694,7 @@ func (x *DisplaySnapshot) String() string {
 func (*DisplaySnapshot) ProtoMessage() {}
 
 func (x *DisplaySnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1707,7 @@ func (x *DisplaySnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisplaySnapshot.ProtoReflect.Descriptor instead.
 func (*DisplaySnapshot) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DisplaySnapshot) GetActive() int64 {
@@ -1485,7 +1787,7 @@ type DisplayRow struct {
 
 func (x *DisplayRow) Reset() {
 	*x = DisplayRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[14]
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1799,7 @@ func (x *DisplayRow) String() string {
 func (*DisplayRow) ProtoMessage() {}
 
 func (x *DisplayRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[14]
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1812,7 @@ func (x *DisplayRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisplayRow.ProtoReflect.Descriptor instead.
 func (*DisplayRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DisplayRow) GetBody() isDisplayRow_Body {
@@ -1577,7 +1879,7 @@ type ReceivedInterval struct {
 
 func (x *ReceivedInterval) Reset() {
 	*x = ReceivedInterval{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1891,7 @@ func (x *ReceivedInterval) String() string {
 func (*ReceivedInterval) ProtoMessage() {}
 
 func (x *ReceivedInterval) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1904,7 @@ func (x *ReceivedInterval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceivedInterval.ProtoReflect.Descriptor instead.
 func (*ReceivedInterval) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReceivedInterval) GetSeal() uint64 {
@@ -1666,7 +1968,7 @@ type OffsetHole struct {
 
 func (x *OffsetHole) Reset() {
 	*x = OffsetHole{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1980,7 @@ func (x *OffsetHole) String() string {
 func (*OffsetHole) ProtoMessage() {}
 
 func (x *OffsetHole) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1993,7 @@ func (x *OffsetHole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetHole.ProtoReflect.Descriptor instead.
 func (*OffsetHole) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OffsetHole) GetFrom() int64 {
@@ -1740,7 +2042,7 @@ type SourceLedger struct {
 
 func (x *SourceLedger) Reset() {
 	*x = SourceLedger{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	mi := &file_tidemark_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +2054,7 @@ func (x *SourceLedger) String() string {
 func (*SourceLedger) ProtoMessage() {}
 
 func (x *SourceLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	mi := &file_tidemark_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +2067,7 @@ func (x *SourceLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceLedger.ProtoReflect.Descriptor instead.
 func (*SourceLedger) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SourceLedger) GetRevision() uint64 {
@@ -1885,7 +2187,7 @@ type Suspicion struct {
 
 func (x *Suspicion) Reset() {
 	*x = Suspicion{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	mi := &file_tidemark_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2199,7 @@ func (x *Suspicion) String() string {
 func (*Suspicion) ProtoMessage() {}
 
 func (x *Suspicion) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	mi := &file_tidemark_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2212,7 @@ func (x *Suspicion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspicion.ProtoReflect.Descriptor instead.
 func (*Suspicion) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Suspicion) GetShard() uint32 {
@@ -2067,7 +2369,7 @@ type IntakeRow struct {
 
 func (x *IntakeRow) Reset() {
 	*x = IntakeRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	mi := &file_tidemark_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2381,7 @@ func (x *IntakeRow) String() string {
 func (*IntakeRow) ProtoMessage() {}
 
 func (x *IntakeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	mi := &file_tidemark_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2394,7 @@ func (x *IntakeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntakeRow.ProtoReflect.Descriptor instead.
 func (*IntakeRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *IntakeRow) GetBody() isIntakeRow_Body {
@@ -2157,7 +2459,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[20]
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2169,7 +2471,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[20]
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2182,7 +2484,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Quarantined) GetReason() QuarantineReason {
@@ -2256,7 +2558,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x0eSourcePosition\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12.\n" +
 	"\x13previous_commit_lsn\x18\x02 \x01(\x04R\x11previousCommitLsn\x12\x10\n" +
-	"\x03lsn\x18\x03 \x01(\x04R\x03lsn\"\x9a\x04\n" +
+	"\x03lsn\x18\x03 \x01(\x04R\x03lsn\"\xd3\x04\n" +
 	"\x0eRelationChange\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12%\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x17\n" +
@@ -2272,7 +2574,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"cdc_offset\x18\v \x01(\x03R\tcdcOffset\x12&\n" +
 	"\x0fcommitted_at_us\x18\f \x01(\x03R\rcommittedAtUs\x124\n" +
-	"\tplacement\x18\r \x01(\v2\x16.tidemark.v1.PlacementR\tplacement\"\xb4\x01\n" +
+	"\tplacement\x18\r \x01(\v2\x16.tidemark.v1.PlacementR\tplacement\x127\n" +
+	"\areverse\x18\x0e \x01(\v2\x1d.tidemark.v1.ReversePlacementR\areverse\"\xb4\x01\n" +
 	"\tPlacement\x12!\n" +
 	"\fbucket_space\x18\x01 \x01(\rR\vbucketSpace\x12%\n" +
 	"\x0evirtual_bucket\x18\x02 \x01(\rR\rvirtualBucket\x12\x1c\n" +
@@ -2281,7 +2584,13 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"routeEpoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x04R\n" +
-	"generation\"\xd4\x01\n" +
+	"generation\"u\n" +
+	"\x10ReversePlacement\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\rR\n" +
+	"generation\x12#\n" +
+	"\rreverse_shard\x18\x02 \x01(\rR\freverseShard\x12\x1c\n" +
+	"\tpartition\x18\x03 \x01(\rR\tpartition\"\xd4\x01\n" +
 	"\x0fSourceWatermark\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seal\x18\x02 \x01(\x04R\x04seal\x127\n" +
@@ -2324,6 +2633,18 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\n" +
 	"checkpoint\x18\x03 \x01(\v2\x1e.tidemark.v1.PartialCheckpointH\x00R\n" +
 	"checkpointB\x06\n" +
+	"\x04body\"\x8e\x01\n" +
+	"\vLikerChange\x129\n" +
+	"\brelation\x18\x01 \x01(\v2\x1b.tidemark.v1.RelationChangeH\x00R\brelation\x12<\n" +
+	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermarkB\x06\n" +
+	"\x04body\"\x82\x01\n" +
+	"\rLikerRelation\x12(\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
+	"\x13current_liked_at_us\x18\x03 \x01(\x03R\x10currentLikedAtUs\"\x8a\x01\n" +
+	"\bLikerRow\x128\n" +
+	"\brelation\x18\x01 \x01(\v2\x1a.tidemark.v1.LikerRelationH\x00R\brelation\x12<\n" +
+	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermarkB\x06\n" +
 	"\x04body\"0\n" +
 	"\x04AsOf\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
@@ -2488,7 +2809,7 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
@@ -2496,24 +2817,28 @@ var file_tidemark_v1_records_proto_goTypes = []any{
 	(*SourcePosition)(nil),    // 3: tidemark.v1.SourcePosition
 	(*RelationChange)(nil),    // 4: tidemark.v1.RelationChange
 	(*Placement)(nil),         // 5: tidemark.v1.Placement
-	(*SourceWatermark)(nil),   // 6: tidemark.v1.SourceWatermark
-	(*BucketChange)(nil),      // 7: tidemark.v1.BucketChange
-	(*BucketCount)(nil),       // 8: tidemark.v1.BucketCount
-	(*ProjectedRelation)(nil), // 9: tidemark.v1.ProjectedRelation
-	(*PartialCheckpoint)(nil), // 10: tidemark.v1.PartialCheckpoint
-	(*ProjectionRow)(nil),     // 11: tidemark.v1.ProjectionRow
-	(*AsOf)(nil),              // 12: tidemark.v1.AsOf
-	(*PartialCount)(nil),      // 13: tidemark.v1.PartialCount
-	(*PartitionProgress)(nil), // 14: tidemark.v1.PartitionProgress
-	(*CountUpdate)(nil),       // 15: tidemark.v1.CountUpdate
-	(*DisplaySnapshot)(nil),   // 16: tidemark.v1.DisplaySnapshot
-	(*DisplayRow)(nil),        // 17: tidemark.v1.DisplayRow
-	(*ReceivedInterval)(nil),  // 18: tidemark.v1.ReceivedInterval
-	(*OffsetHole)(nil),        // 19: tidemark.v1.OffsetHole
-	(*SourceLedger)(nil),      // 20: tidemark.v1.SourceLedger
-	(*Suspicion)(nil),         // 21: tidemark.v1.Suspicion
-	(*IntakeRow)(nil),         // 22: tidemark.v1.IntakeRow
-	(*Quarantined)(nil),       // 23: tidemark.v1.Quarantined
+	(*ReversePlacement)(nil),  // 6: tidemark.v1.ReversePlacement
+	(*SourceWatermark)(nil),   // 7: tidemark.v1.SourceWatermark
+	(*BucketChange)(nil),      // 8: tidemark.v1.BucketChange
+	(*BucketCount)(nil),       // 9: tidemark.v1.BucketCount
+	(*ProjectedRelation)(nil), // 10: tidemark.v1.ProjectedRelation
+	(*PartialCheckpoint)(nil), // 11: tidemark.v1.PartialCheckpoint
+	(*ProjectionRow)(nil),     // 12: tidemark.v1.ProjectionRow
+	(*LikerChange)(nil),       // 13: tidemark.v1.LikerChange
+	(*LikerRelation)(nil),     // 14: tidemark.v1.LikerRelation
+	(*LikerRow)(nil),          // 15: tidemark.v1.LikerRow
+	(*AsOf)(nil),              // 16: tidemark.v1.AsOf
+	(*PartialCount)(nil),      // 17: tidemark.v1.PartialCount
+	(*PartitionProgress)(nil), // 18: tidemark.v1.PartitionProgress
+	(*CountUpdate)(nil),       // 19: tidemark.v1.CountUpdate
+	(*DisplaySnapshot)(nil),   // 20: tidemark.v1.DisplaySnapshot
+	(*DisplayRow)(nil),        // 21: tidemark.v1.DisplayRow
+	(*ReceivedInterval)(nil),  // 22: tidemark.v1.ReceivedInterval
+	(*OffsetHole)(nil),        // 23: tidemark.v1.OffsetHole
+	(*SourceLedger)(nil),      // 24: tidemark.v1.SourceLedger
+	(*Suspicion)(nil),         // 25: tidemark.v1.Suspicion
+	(*IntakeRow)(nil),         // 26: tidemark.v1.IntakeRow
+	(*Quarantined)(nil),       // 27: tidemark.v1.Quarantined
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
@@ -2521,34 +2846,40 @@ var file_tidemark_v1_records_proto_depIdxs = []int32{
 	1,  // 2: tidemark.v1.RelationChange.previous_state:type_name -> tidemark.v1.State
 	3,  // 3: tidemark.v1.RelationChange.position:type_name -> tidemark.v1.SourcePosition
 	5,  // 4: tidemark.v1.RelationChange.placement:type_name -> tidemark.v1.Placement
-	3,  // 5: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
-	4,  // 6: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
-	6,  // 7: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
-	1,  // 8: tidemark.v1.ProjectedRelation.state:type_name -> tidemark.v1.State
-	3,  // 9: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
-	8,  // 10: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
-	9,  // 11: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
-	6,  // 12: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	10, // 13: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
-	12, // 14: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
-	6,  // 15: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
-	6,  // 16: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
-	13, // 17: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
-	14, // 18: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
-	13, // 19: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
-	16, // 20: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
-	14, // 21: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
-	18, // 22: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
-	19, // 23: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
-	19, // 24: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
-	20, // 25: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
-	21, // 26: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
-	2,  // 27: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	6,  // 5: tidemark.v1.RelationChange.reverse:type_name -> tidemark.v1.ReversePlacement
+	3,  // 6: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
+	4,  // 7: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
+	7,  // 8: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	1,  // 9: tidemark.v1.ProjectedRelation.state:type_name -> tidemark.v1.State
+	3,  // 10: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
+	9,  // 11: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
+	10, // 12: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
+	7,  // 13: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	11, // 14: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
+	4,  // 15: tidemark.v1.LikerChange.relation:type_name -> tidemark.v1.RelationChange
+	7,  // 16: tidemark.v1.LikerChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	1,  // 17: tidemark.v1.LikerRelation.state:type_name -> tidemark.v1.State
+	14, // 18: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
+	7,  // 19: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	16, // 20: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
+	7,  // 21: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
+	7,  // 22: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
+	17, // 23: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
+	18, // 24: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
+	17, // 25: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
+	20, // 26: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
+	18, // 27: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
+	22, // 28: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
+	23, // 29: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
+	23, // 30: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
+	24, // 31: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
+	25, // 32: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
+	2,  // 33: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -2556,24 +2887,32 @@ func file_tidemark_v1_records_proto_init() {
 	if File_tidemark_v1_records_proto != nil {
 		return
 	}
-	file_tidemark_v1_records_proto_msgTypes[4].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[5].OneofWrappers = []any{
 		(*BucketChange_Relation)(nil),
 		(*BucketChange_Watermark)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[8].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[9].OneofWrappers = []any{
 		(*ProjectionRow_Relation)(nil),
 		(*ProjectionRow_Watermark)(nil),
 		(*ProjectionRow_Checkpoint)(nil),
 	}
+	file_tidemark_v1_records_proto_msgTypes[10].OneofWrappers = []any{
+		(*LikerChange_Relation)(nil),
+		(*LikerChange_Watermark)(nil),
+	}
 	file_tidemark_v1_records_proto_msgTypes[12].OneofWrappers = []any{
+		(*LikerRow_Relation)(nil),
+		(*LikerRow_Watermark)(nil),
+	}
+	file_tidemark_v1_records_proto_msgTypes[16].OneofWrappers = []any{
 		(*CountUpdate_Partial)(nil),
 		(*CountUpdate_Progress)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[14].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[18].OneofWrappers = []any{
 		(*DisplayRow_Snapshot)(nil),
 		(*DisplayRow_Progress)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[19].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[23].OneofWrappers = []any{
 		(*IntakeRow_Ledger)(nil),
 		(*IntakeRow_Suspicion)(nil),
 	}
@@ -2583,7 +2922,7 @@ func file_tidemark_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
