@@ -21,7 +21,9 @@ const (
 	Unnamed       oracle.Class = "reason-missing" // a fault was not named where operators look
 	TooMuchMemory oracle.Class = "memory"         // more than the cell allows
 	Unquiet       oracle.Class = "not-quiet"      // with all faults healed, the feed did not become quiet
-	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one
+	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one, or no gap names lost rows
+	Misnamed      oracle.Class = "gap-misnamed"   // a gap names rows that came
+	GapLeft       oracle.Class = "gap-open"       // a gap is not healed at the end
 )
 
 // stuckError is a finding, not a failure of the drill.
@@ -136,4 +138,5 @@ type environment struct {
 	verify      Verifier
 	patience    time.Duration // for the system to get over an injection
 	quietWithin time.Duration // for the feed to become quiet at the end
+	leaveGaps   bool          // nobody heals what gaps name
 }

@@ -72,6 +72,10 @@ func systemDrills() []Drill {
 		{Name: "postgres-crash", About: "PostgreSQL recovers from a crash under load", Lanes: one("postgres-crash"), Rounds: 2},
 		{Name: "walsender-killed", About: "the change feed's walsenders ended", Lanes: one("walsender-killed"), Rounds: 4, Rows: []string{"C04", "D26"}},
 		{Name: "system-broker", About: "a whole system whose broker stops, dies, stands still, loses answers", Lanes: one("system-broker", "system-connection"), Rounds: 3, Rows: []string{"C01", "G02", "G28"}},
+		{Name: "drop-slot", About: "a replication slot dropped under load: what is missing is named exactly, then healed", Lanes: one("drop-slot"), Rounds: 2, Rows: []string{"D08"}},
+		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
+		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},
+		{Name: "truncate-cdc", About: "the broker loses records of cdc before intake has read them: named, then healed", Lanes: one("truncate-cdc"), Rounds: 2},
 		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
 			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},
 			{"postgres-restart", "postgres-cut", "postgres-crash", "walsender-killed", "system-broker", "system-connection"},

@@ -27,6 +27,9 @@ type Options struct {
 	Keep     bool   // keep logs and state of every drill, not only of those that found something
 	Dir      string // for logs and state; "": a temporary folder
 	Weakness gokakit.Weakness
+	// LeaveGaps leaves gaps of the change feed unhealed, so that the drills of
+	// the feed must find a difference.
+	LeaveGaps bool
 	Commit   string
 	Verify   Verifier
 	Progress io.Writer
@@ -165,7 +168,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	}
 	defer func() { _ = logFile.Close() }()
 	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, findings: findings, tallies: newTallies(), verify: o.Verify,
-		patience: 90 * time.Second, quietWithin: 2 * time.Minute,
+		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if o.Weakness != 0 { // what cannot recover will not
 		env.patience, env.quietWithin = 20*time.Second, 20*time.Second

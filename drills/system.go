@@ -65,7 +65,7 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	if err := s.configure(); err != nil {
 		return s, err
 	}
-	file := filepath.Join(s.dir, config.FileName)
+	file := s.file()
 	for _, args := range [][]string{{"schema", "migrate", "--config", file}, {"topology", "create", "--config", file}} {
 		if err := command(ctx, filepath.Join(s.dir, "setup.log"), args...); err != nil {
 			return s, err
@@ -118,7 +118,7 @@ func (s *system) configure() (err error) {
 	if s.topo, err = c.Topology(); err != nil {
 		return err
 	}
-	return c.Write(filepath.Join(s.dir, config.FileName))
+	return c.Write(s.file())
 }
 
 func (s *system) startRoles(ctx context.Context, file string) error {
@@ -248,6 +248,9 @@ func (s *system) judge(ctx context.Context) error {
 		return err
 	}
 	s.watcher.Judge(s.verified)
+	if err := s.noGapOpen(ctx); err != nil {
+		return err
+	}
 	if !s.verified.Quiet {
 		s.findings.Add(Unquiet, "%s", s.verified.Reason)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"time"
 
@@ -31,6 +32,11 @@ var systemInjections = map[string]systemInjection{
 	"walsender-killed":  {"the replication slots' walsenders ended", walsenderKilled},
 	"system-broker":     {"the broker stopped, killed or paused", systemBroker},
 	"system-connection": {"connections to the broker cut, answers lost, packets gone", systemConnection},
+
+	"drop-slot":          {"a replication slot dropped under its emitter, made anew by an operator", dropSlot},
+	"alter-publication":  {"the outbox left out of the publication for a while", alterPublication},
+	"delete-outbox-rows": {"outbox rows deleted by hand, counted ones and ones that the feed never brought", deleteOutboxRows},
+	"truncate-cdc":       {"records of cdc lost before intake has read them", truncateCDC},
 }
 
 // on does harm to the process of a role that nothing else is being done to.
@@ -46,6 +52,16 @@ func (s *system) killAndStart(r *role) error {
 		s.tallies.killed()
 		return r.start()
 	})
+}
+
+// rolesOf are the processes that run a role.
+func (s *system) rolesOf(name string) (all []*role) {
+	for _, r := range s.roles {
+		if slices.Contains(r.roles, name) {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func (s *system) any(rnd *rand.Rand) *role { return s.roles[rnd.IntN(len(s.roles))] }

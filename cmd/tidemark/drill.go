@@ -78,7 +78,9 @@ func newDrillRun() *cobra.Command {
 	f.BoolVar(&o.Keep, "keep", false, "keep logs and state even when nothing was found")
 	f.StringVar(&o.Dir, "dir", "", "folder `DIR` where logs and state go (default: a temporary folder)")
 	f.StringSliceVar(&weaken, "weaken", nil, "switch a mechanism off: the drill must then find something")
+	f.BoolVar(&o.LeaveGaps, "leave-gaps", false, "leave gaps of the change feed unhealed: its drills must then find something")
 	_ = f.MarkHidden("weaken")
+	_ = f.MarkHidden("leave-gaps")
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		if err := out.check(); err != nil {
 			return err

@@ -18,6 +18,7 @@ type inputs struct {
 	waiting   []input // from the last committed offset on
 	next      int64   // offset that is read next
 	committed int64
+	lost      int64 // records below are gone, and need have no effect
 }
 
 type input struct {
@@ -61,11 +62,26 @@ func (p *prefix) of(partition int32) *inputs {
 func (p *prefix) input(at origin, name string, number uint64, poison bool) {
 	in := p.of(at.partition)
 	in.next = at.offset + 1
+	if at.offset < in.lost {
+		return
+	}
 	i := input{offset: at.offset, number: number, poison: poison}
 	if !poison {
 		i.key = p.key(name)
 	}
 	in.waiting = append(in.waiting, i)
+}
+
+// lose forgets the input below an offset: a broker has lost it, and the group
+// may pass over it.
+func (p *prefix) lose(partition int32, below int64) {
+	in := p.of(partition)
+	in.lost = max(in.lost, below)
+	n := 0
+	for n < len(in.waiting) && in.waiting[n].offset < below {
+		n++
+	}
+	in.waiting = in.waiting[n:]
 }
 
 // effect takes what the group's table has.

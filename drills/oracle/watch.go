@@ -255,6 +255,18 @@ func (w *Watcher) check(ctx context.Context, way path) error {
 	return nil
 }
 
+// Lose tells that a broker is about to lose the records of a stream's partition
+// below an offset, before who reads them has read all of them.
+func (w *Watcher) Lose(stream string, partition int32, below int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, way := range w.paths() {
+		if way.input == stream {
+			w.view.prefixes[way.group].lose(partition, below)
+		}
+	}
+}
+
 // Watched are the figures of a watcher.
 type Watched struct {
 	Records   map[string]int64 `json:"records"` // by stream

@@ -1,0 +1,260 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/idset"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// A feedFault is a fault of one shard's change feed while a drill has it named
+// and healed.
+//
+// What should be named is found out without what is drilled: rows of the
+// outbox whose event never came to topic facts.
+type feedFault struct {
+	*system
+	shard  int
+	causes []control.Cause         // any of which tells the truth
+	before map[uint64]idset.Ranges // ids of gaps that were there before, by seal
+	extra  idset.Ranges            // ids that must be named although nothing of them is missing, or although no row is left
+}
+
+// faultOf begins with a shard as it is before the fault.
+func (s *system) faultOf(ctx context.Context, shard int, causes ...control.Cause) (*feedFault, error) {
+	f := &feedFault{system: s, shard: shard, causes: causes, before: map[uint64]idset.Ranges{}}
+	all, err := f.gaps(ctx)
+	for _, g := range all {
+		f.before[g.Seal] = g.Missing
+	}
+	return f, err
+}
+
+// gaps lists the shard's gaps, healed ones too.
+func (f *feedFault) gaps(ctx context.Context) ([]control.Gap, error) {
+	db, err := control.Open(ctx, f.cfg.Control)
+	if err != nil {
+		return nil, err
+	}
+	defer db.Close()
+	return db.Gaps(ctx, control.GapFilter{Shard: &f.shard})
+}
+
+// settle waits until intake has compared everything that is committed now with
+// its proofs, and tells up to which id that is.
+func (f *feedFault) settle(ctx context.Context) (upTo int64, err error) {
+	if err := f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT coalesce(max(id), 0) FROM outbox WHERE aggregatetype = $1", topology.AggregateRelation).Scan(&upTo)
+	}); err != nil {
+		return 0, err
+	}
+	return upTo, await(ctx, f.patience, "intake comparing what came with the proofs", func() error {
+		db, err := control.Open(ctx, f.cfg.Control)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		s, err := db.Source(ctx, f.shard)
+		if err == nil && s.SettledID < upTo {
+			err = fmt.Errorf("shard %d is compared up to id %d, %d is due", f.shard, s.SettledID, upTo)
+		}
+		return err
+	})
+}
+
+// namePatience is how long a compared interval's gap may take to be recorded.
+const namePatience = 20 * time.Second
+
+// namedAndHealed demands that gaps name exactly what is missing, for a cause
+// that tells the truth, has them healed as an operator does, and demands that
+// nothing is missing then. What does not hold is a finding.
+func (f *feedFault) namedAndHealed(ctx context.Context) error {
+	upTo, err := f.settle(ctx)
+	if err != nil {
+		return err
+	}
+	missing, err := f.missing(ctx, upTo)
+	if err != nil {
+		return err
+	}
+	due := missing.Union(f.extra)
+	f.log.Info("rows are missing from the change feed", "shard", f.shard, "missing", missing.String(), "named besides", f.extra.String(), "up to", upTo)
+	if len(due) == 0 {
+		return stuckError{fmt.Errorf("shard %d: nothing is missing: the fault did not hit", f.shard)}
+	}
+	if err := f.named(ctx, due, upTo); err != nil || f.leaveGaps {
+		return err
+	}
+	return f.heal(ctx)
+}
+
+func (f *feedFault) named(ctx context.Context, due idset.Ranges, upTo int64) error {
+	var named idset.Ranges
+	err := await(ctx, namePatience, "naming what is missing", func() (err error) {
+		if named, err = f.namedBy(ctx, upTo); err == nil && !slices.Equal(named, due) {
+			err = errors.New("gaps name other rows")
+		}
+		return err
+	})
+	var not stuckError
+	if !errors.As(err, &not) {
+		return err
+	}
+	if silent := due.Without(named); len(silent) > 0 {
+		f.findings.AddMany(Silent, silent.Count(), "shard %d: no gap names the outbox rows %.200s, which are missing", f.shard, silent)
+	}
+	if wrong := named.Without(due); len(wrong) > 0 {
+		f.findings.AddMany(Misnamed, wrong.Count(), "shard %d: gaps name the outbox rows %.200s, which came", f.shard, wrong)
+	}
+	return nil
+}
+
+// namedBy is what the gaps of this fault name; the fault of a wrong cause is
+// found here, too.
+func (f *feedFault) namedBy(ctx context.Context, upTo int64) (named idset.Ranges, err error) {
+	all, err := f.gaps(ctx)
+	for _, g := range all {
+		added := g.Missing.Without(f.before[g.Seal]).Within(1, upTo)
+		if len(added) == 0 {
+			continue
+		}
+		named = named.Union(added)
+		if f.before[g.Seal] == nil && !slices.Contains(f.causes, g.Cause) {
+			return named, fmt.Errorf("the gap of seal %d is said to be for %s, not %v", g.Seal, g.Cause, f.causes)
+		}
+	}
+	return named, err
+}
+
+// heal does what an operator does.
+func (f *feedFault) heal(ctx context.Context) error {
+	err := command(ctx, filepath.Join(f.dir, "operator.log"), "gaps", "heal", "--all", "--yes", "--as", "drill", "--config", f.file())
+	if err != nil {
+		return stuckError{fmt.Errorf("healing: %w", err)}
+	}
+	return f.flowing(ctx)
+}
+
+// missing are the rows of the outbox up to an id whose events never came to
+// topic facts.
+func (f *feedFault) missing(ctx context.Context, upTo int64) (out idset.Ranges, err error) {
+	came, err := f.came(ctx)
+	if err != nil {
+		return nil, err
+	}
+	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+		out = nil
+		rows, err := conn.Query(ctx, "SELECT id, payload->>'eventId' FROM outbox WHERE aggregatetype = $1 AND id <= $2 ORDER BY id", topology.AggregateRelation, upTo)
+		if err != nil {
+			return err
+		}
+		var e event
+		_, err = pgx.ForEachRow(rows, []any{&e.row, &e.id}, func() error {
+			if _, ok := came[e]; !ok {
+				out = out.Append(e.row)
+			}
+			return nil
+		})
+		return err
+	})
+	return out, err
+}
+
+// event is one version of a relation as an outbox row brings it. A failover
+// may use the number of a row twice.
+type event struct {
+	row int64
+	id  string
+}
+
+// came reads which events intake has passed on.
+func (f *feedFault) came(ctx context.Context) (map[event]struct{}, error) {
+	came := map[event]struct{}{}
+	err := f.readPartition(ctx, topology.Facts, func(r *kgo.Record) error {
+		var c tidemarkv1.RelationChange
+		if err := c.UnmarshalVT(r.Value); err != nil {
+			return fmt.Errorf("a fact at offset %d: %w", r.Offset, err)
+		}
+		came[event{c.OutboxId, c.EventId}] = struct{}{}
+		return nil
+	})
+	return came, err
+}
+
+// readPartition reads the shard's partition of a stream from its start to its
+// present end.
+func (f *feedFault) readPartition(ctx context.Context, stream string, take func(*kgo.Record) error) error {
+	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
+	topic, partition := f.topo.Topic(stream), int32(f.shard)
+	client, err := kafkaadmin.Client(f.cfg.Kafka.Brokers, nil, kgo.ClientID(oracle.ClientID),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().AtStart()}}))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	ends, err := kadm.NewClient(client).ListEndOffsets(ctx, topic)
+	if err == nil {
+		err = ends.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("reading the end of %s: %w", topic, err)
+	}
+	end, _ := ends.Lookup(topic, partition)
+	for next := int64(0); next < end.Offset; {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err0(); err != nil {
+			return fmt.Errorf("reading %s/%d: %w", topic, partition, err)
+		}
+		for _, r := range fetches.Records() {
+			next = r.Offset + 1
+			if err := take(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noGapOpen is a finding of each gap that is left at the end.
+func (s *system) noGapOpen(ctx context.Context) error {
+	db, err := control.Open(ctx, s.cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	left, err := db.Gaps(ctx, control.GapFilter{States: []control.GapState{control.GapOpen, control.GapHealing}})
+	for _, g := range left {
+		s.findings.Add(GapLeft, "shard %d, seal %d: %d rows, %s, %s: %.200s", g.Shard, g.Seal, g.Rows, g.Cause, strings.ToLower(string(g.State)), g.Missing)
+	}
+	return err
+}
+
+func (s *system) file() string { return filepath.Join(s.dir, config.FileName) }
+
+// onShard runs do on a connection to a shard, again while PostgreSQL is away.
+func (s *system) onShard(ctx context.Context, shard int, do func(*pgx.Conn) error) error {
+	return await(ctx, s.patience, fmt.Sprintf("asking shard %d", shard), func() error {
+		conn, err := pgx.Connect(ctx, s.cfg.Postgres[shard])
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+		return do(conn)
+	})
+}
