@@ -53,7 +53,7 @@ race: ## run the tests of concurrent packages under the race detector
 lint: tools drift ## gofmt, golangci-lint, buf lint, generated code is current
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "gofmt: run gofmt -w on the files above"; exit 1; }
 	$(BUF) lint topology/proto
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --build-tags real ./...
 
 .PHONY: generate
 generate: tools ## generate Go from the protobuf schemas
@@ -127,3 +127,9 @@ test-real: ## run the broker's tests on the Kafka of make real-up
 	@go run ./real status
 	TIDEMARK_TEST_KAFKA="$$(sed -n 's/^KAFKA=//p' .real/endpoints)" go test -count=1 -p 1 -timeout $(TEST_TIMEOUT) $(REAL)
 	go test -count=1 -tags real -timeout $(TEST_TIMEOUT) ./real
+
+.PHONY: bench-real
+bench-real: ## the built-in emitter beside Debezium, on what make real-up DEBEZIUM=1 runs
+	@go run ./real status
+	@. .real/endpoints && TIDEMARK_BENCH_KAFKA=$$KAFKA TIDEMARK_BENCH_CONNECT=$$CONNECT \
+		TIDEMARK_BENCH_CONNECT_PID=$$(cat .real/pids/connect) go run ./bench feed
