@@ -32,6 +32,7 @@ const (
 	valueName = 'k'
 	groupName = 'g'
 	rowName   = 'd'
+	indexName = 'i' // not in the filter: the index is scanned, never looked up
 )
 
 // hashName hashes a value's key, a group, or a row of a group.

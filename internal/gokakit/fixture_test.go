@@ -94,7 +94,11 @@ func testStore(fs vfs.FS, weak Weakness, b logBounds) (*store, error) {
 }
 
 func failingStore(fs vfs.FS, weak Weakness, b logBounds, onFail func(error)) (*store, error) {
-	s := newStore("table/0", tally{}, storeOptions{dir: "state/table.0", partition: 0, partitions: 4, cache: testCache(), rows: testRows(),
+	return storeOf(tally{}, fs, weak, b, onFail)
+}
+
+func storeOf(schema Schema, fs vfs.FS, weak Weakness, b logBounds, onFail func(error)) (*store, error) {
+	s := newStore("table/0", schema, storeOptions{dir: "state/table.0", partition: 0, partitions: 4, cache: testCache(), rows: testRows(),
 		writeBehind: 8 << 10, weak: weak, metrics: mustMetrics(), fs: fs, onFail: onFail})
 	return s, s.open(quiet(), b)
 }

@@ -93,6 +93,25 @@ func (p *Partition) ScanAcked(group string, visit func(item string, value []byte
 	return p.store.scanGroup(group, visit)
 }
 
+// Snapshot lets read see the table as it stands on disk: values and index of
+// one moment, the effect of a prefix of the changelog. Show brings newer rows
+// there. read must not keep the snapshot.
+func (p *Partition) Snapshot(read func(*Snapshot) error) error {
+	if p.store == nil {
+		return errNoTable
+	}
+	return p.store.read(read)
+}
+
+// Show begins to bring acked rows to where Snapshot sees them. When rows are on
+// their way there already, or there are none, it does nothing.
+func (p *Partition) Show() error {
+	if p.store == nil {
+		return errNoTable
+	}
+	return p.store.show()
+}
+
 // own takes a recovered partition over: keys whose newest changelog record is
 // stale are written again, then the owner runs beside the handler until the
 // partition is lost. Losing it may overtake this.

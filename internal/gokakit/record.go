@@ -32,6 +32,24 @@ type Schema interface {
 	Derive(key string, value []byte, add func(Derived)) error
 }
 
+// Indexer is a Schema whose values also stand in an ordered index, such as who
+// liked something by time. The index is on disk only: the batch that brings a
+// value there takes away the row of the value that it replaces and adds its
+// own, so that index and values are always of one moment, after a crash too.
+// It is read through Partition.Snapshot.
+type Indexer interface {
+	Schema
+	// Index gives the row of a value; ok is false when it has none. Pure.
+	Index(key string, value []byte) (row Indexed, ok bool, err error)
+}
+
+// Indexed is a row of an ordered index.
+type Indexed struct {
+	Group string // scanned together; no NUL byte
+	Item  string // unique in its group, which it orders
+	Value []byte
+}
+
 // Weakness switches a mechanism off, to show that the tests and drills that
 // rely on it can fail. Nothing else may set it.
 type Weakness uint

@@ -33,6 +33,7 @@ import (
 type store struct {
 	where  string // topic/partition, for errors
 	schema Schema
+	index  Indexer // the schema, when it has an index; nil when not
 	opts   storeOptions
 	// opening is this opening's prefix in the row cache.
 	opening  [cachePrefix]byte
@@ -85,6 +86,9 @@ type row struct {
 	latest  []byte // newest write
 	acked   []byte // newest acked write since the last freeze; nil for none
 	pending int    // writes that are not acked yet
+	// base is the value on disk, or on its way there, that acked will replace;
+	// kept for a value of a table with an index only.
+	base []byte
 }
 
 // frozen is an immutable set of acked rows on its way to Pebble.
@@ -118,6 +122,7 @@ func newStore(where string, schema Schema, opts storeOptions) *store {
 		values: map[string]*row{}, groups: map[string]map[string]*row{},
 		stale: map[string]struct{}{}, marks: map[string]bool{},
 		dead: make(chan struct{})}
+	s.index, _ = schema.(Indexer)
 	s.thawed = sync.NewCond(&s.mu)
 	s.derive = func(d Derived) {
 		s.deriving.derived = append(s.deriving.derived, derivedWrite{Derived: d, stored: storedRow(d)})
@@ -241,7 +246,11 @@ func (s *store) put(w *write, key string, value []byte, again bool) error {
 			return err
 		}
 	}
-	w.row = s.valueRow(key)
+	r, err := s.valueRow(key)
+	if err != nil {
+		return err
+	}
+	w.row = r
 	w.row.latest = value
 	w.row.pending++
 	for i := range w.derived {
@@ -281,14 +290,21 @@ func storedRow(d Derived) []byte {
 
 func rowSeq(stored []byte) uint64 { return binary.BigEndian.Uint64(stored) }
 
-func (s *store) valueRow(key string) *row {
+func (s *store) valueRow(key string) (*row, error) {
 	r := s.values[key]
-	if r == nil {
-		r = new(row)
-		s.values[key] = r
-		s.remember(hashName(valueName, key, ""))
+	if r != nil {
+		return r, nil
 	}
-	return r
+	r = new(row)
+	if s.index != nil {
+		var err error
+		if r.base, err = s.valueLocked(key); err != nil {
+			return nil, err
+		}
+	}
+	s.values[key] = r
+	s.remember(hashName(valueName, key, ""))
+	return r, nil
 }
 
 func (s *store) derivedRow(group, item string) *row {

@@ -61,8 +61,8 @@ func split(all, live map[string]*row) {
 			delete(all, name)
 			continue
 		}
-		all[name] = &row{latest: r.acked, acked: r.acked}
-		r.acked = nil
+		all[name] = &row{latest: r.acked, acked: r.acked, base: r.base}
+		r.base, r.acked = r.acked, nil
 	}
 }
 
@@ -98,6 +98,11 @@ func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
 			if err := s.tear(db, &b); err != nil {
 				return err
 			}
+		}
+	}
+	if s.index != nil {
+		if err := s.reindex(b, f); err != nil {
+			return fmt.Errorf("table %s: writing the index: %w", s.where, err)
 		}
 	}
 	if err := addMarks(b, f); err != nil {

@@ -38,7 +38,11 @@ func (s *store) replayValue(key string, value []byte) (changed bool, err error) 
 		return false, err
 	}
 	if keep {
-		s.replayRow(s.valueRow(key), value, len(key))
+		r, err := s.valueRow(key)
+		if err != nil {
+			return false, err
+		}
+		s.replayRow(r, value, len(key))
 	}
 	var rowErr error
 	err = s.schema.Derive(key, value, func(d Derived) {
