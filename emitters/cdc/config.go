@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -71,6 +73,9 @@ type Config struct {
 	// MonitorInterval is the time between two looks at the slot's lag, with a
 	// connection of its own. Default 5 s.
 	MonitorInterval time.Duration
+	// Backlog tells, at each look, what the outbox has beyond a position; nil:
+	// what a restart leaves behind is not known until the position has moved.
+	Backlog func(ctx context.Context, position pglogrepl.LSN) (Backlog, error)
 	// MaxBackoff bounds the wait between two tries. Default 5 s.
 	MaxBackoff time.Duration
 	// StopGrace is how long a stop waits for records on their way to be acked.
@@ -81,6 +86,13 @@ type Config struct {
 	Logger *slog.Logger
 	// Registerer of the metrics; nil: none.
 	Registerer prometheus.Registerer
+}
+
+// Backlog is what the outbox has beyond a position, and how large it is.
+type Backlog struct {
+	Rows   bool          // there are rows that may not be in Kafka
+	Oldest time.Duration // age of the oldest of them
+	Bytes  int64         // of the outbox
 }
 
 // Version is the default of the envelope's source.version.

@@ -38,8 +38,13 @@
 // kept elsewhere. EnsureSlot makes it when the schema is migrated, after the
 // publication and before the first fact. Run makes it only if the partition
 // never had a record, or AllowNewSlot says so; else a missing slot is
-// ErrSlotVanished. While another process has the slot an emitter stands by and
-// tries once a second.
+// ErrSlotVanished: a person makes it anew, and AwaitSlot tells when Run can go
+// on. While another process has the slot an emitter stands by and tries once a
+// second.
+//
+// Pause holds an emitter, whatever it does: nothing stays half sent, the acked
+// position reaches PostgreSQL, and the slot keeps the WAL behind it until
+// Resume.
 //
 // A server that shuts down waits until its walsenders are confirmed. With
 // Kafka away that cannot happen: stop the emitter before PostgreSQL.
@@ -50,10 +55,13 @@
 //
 //	tidemark_cdc_streaming                   1 while this emitter streams
 //	tidemark_cdc_standby                     1 while another emitter has the slot
+//	tidemark_cdc_paused                      1 while an operator has paused the feed
 //	tidemark_cdc_confirmed_lsn_bytes         position up to which everything is in Kafka
 //	tidemark_cdc_server_lsn_bytes            the server's end of WAL
 //	tidemark_cdc_lag_bytes                   WAL between the two
 //	tidemark_cdc_retained_bytes              WAL that the slot holds on disk
+//	tidemark_cdc_oldest_unpublished_seconds  age of the oldest row that may not be in Kafka, at most
+//	tidemark_cdc_outbox_bytes                size of the outbox
 //	tidemark_cdc_unacked_records             sent to Kafka, not acknowledged
 //	tidemark_cdc_unacked_bytes               their bytes
 //	tidemark_cdc_emitted_records_total       handed to the producer, repeated ones too

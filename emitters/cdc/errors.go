@@ -22,6 +22,8 @@ var (
 	ErrSlotBlocked = errors.New("creating the replication slot is blocked by an older transaction")
 	// ErrPublication: the publication does not publish the outbox's inserts.
 	ErrPublication = errors.New("the publication does not publish the outbox")
+	// ErrSlotInUse: the slot cannot be dropped while someone reads it.
+	ErrSlotInUse = errors.New("the replication slot is in use")
 	// ErrOutboxShape: the outbox lacks a column or has one of another type.
 	ErrOutboxShape = errors.New("the outbox is not as expected")
 	// ErrProtocol: PostgreSQL sent what its protocol does not allow here.

@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,10 +53,18 @@ func newCollector(e *Emitter) *collector {
 	}
 	gauge("streaming", "1 while this emitter streams the shard's outbox.", func(s *Status) float64 { return is(s.State == StateStreaming) })
 	gauge("standby", "1 while another emitter has the slot.", func(s *Status) float64 { return is(s.State == StateStandby) })
+	gauge("paused", "1 while an operator has paused the shard's feed.", func(s *Status) float64 { return is(s.State == StatePaused) })
 	gauge("confirmed_lsn_bytes", "Position up to which everything is in Kafka.", func(s *Status) float64 { return float64(s.ConfirmedLSN) })
 	gauge("server_lsn_bytes", "The server's end of WAL.", func(s *Status) float64 { return float64(s.ServerLSN) })
 	gauge("lag_bytes", "WAL between the confirmed position and the server's end.", func(s *Status) float64 { return float64(s.LagBytes) })
 	gauge("retained_bytes", "WAL that the slot keeps the server from removing.", func(s *Status) float64 { return float64(s.RetainedBytes) })
+	gauge("oldest_unpublished_seconds", "Age of the oldest outbox row that may not be in Kafka, at most; NaN while not known.", func(s *Status) float64 {
+		if s.OldestUnpublished < 0 {
+			return math.NaN()
+		}
+		return s.OldestUnpublished.Seconds()
+	})
+	gauge("outbox_bytes", "Size of the outbox: partitions, indexes and TOAST.", func(s *Status) float64 { return float64(s.OutboxBytes) })
 	gauge("unacked_records", "Records sent to Kafka and not acknowledged.", func(s *Status) float64 { return float64(s.UnackedRecords) })
 	gauge("unacked_bytes", "Their bytes.", func(s *Status) float64 { return float64(s.UnackedBytes) })
 	counter("emitted_records_total", "Records handed to the producer, repeated ones too.", func(b *board) float64 { return float64(b.emitted.Load()) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -44,6 +45,7 @@ func (e *Emitter) monitor(ctx context.Context) {
 func (e *Emitter) look(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
+	now := time.Now() // before the log's end is read: see sample
 	var server string
 	var confirmed *string
 	var retained *int64
@@ -62,6 +64,14 @@ func (e *Emitter) look(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	e.board.sawSlot(at, upTo, *retained)
+	position := e.board.sawSlot(sample{now, at}, upTo, *retained)
+	if e.cfg.Backlog == nil {
+		return nil
+	}
+	l, err := e.cfg.Backlog(ctx, position)
+	if err != nil {
+		return fmt.Errorf("reading what the outbox has beyond %s: %w", position, err)
+	}
+	e.board.sawBacklog(l, now)
 	return nil
 }

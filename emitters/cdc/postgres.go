@@ -64,6 +64,7 @@ type publication struct {
 	viaRoot, insert, others bool
 	partitioned             bool // the outbox is
 	outbox                  bool // the publication has it
+	filtered                bool // but not all of its rows or columns
 }
 
 const publicationQuery = `
@@ -71,7 +72,10 @@ SELECT p.pubviaroot, p.pubinsert, p.pubupdate OR p.pubdelete OR p.pubtruncate,
        coalesce((SELECT c.relkind = 'p' FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                  WHERE n.nspname = $2 AND c.relname = $3), false),
        EXISTS (SELECT FROM pg_publication_tables t
-               WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3)
+               WHERE t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3),
+       EXISTS (SELECT FROM pg_publication_rel r, pg_class c, pg_namespace n, to_jsonb(r) AS whole
+               WHERE r.prpubid = p.oid AND c.oid = r.prrelid AND n.oid = c.relnamespace AND n.nspname = $2 AND c.relname = $3
+                 AND (whole->>'prqual' IS NOT NULL OR whole->>'prattrs' IS NOT NULL)) -- columns since PostgreSQL 15
 FROM pg_publication p WHERE p.pubname = $1`
 
 // checkPublication refuses a publication from which no row, or rows under
@@ -83,16 +87,18 @@ func checkPublication(ctx context.Context, conn *pgx.Conn, name, schema, table s
 	defer cancel()
 	var p publication
 	err = conn.QueryRow(ctx, publicationQuery, name, schema, table).
-		Scan(&p.viaRoot, &p.insert, &p.others, &p.partitioned, &p.outbox)
+		Scan(&p.viaRoot, &p.insert, &p.others, &p.partitioned, &p.outbox, &p.filtered)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return false, fmt.Errorf("%w: publication %s does not exist; migrate the schema", ErrPublication, name)
+		return false, fmt.Errorf("%w: publication %s does not exist; `tidemark cdc create-slot` makes it", ErrPublication, name)
 	case err != nil:
 		return false, fmt.Errorf("reading publication %s: %w", name, err)
 	case p.partitioned && !p.viaRoot:
 		return false, fmt.Errorf("%w: run ALTER PUBLICATION %s SET (publish_via_partition_root = true), or rows arrive under their partitions' names", ErrPublication, name)
 	case !p.outbox:
 		return false, fmt.Errorf("%w: run ALTER PUBLICATION %s ADD TABLE %s.%s", ErrPublication, name, schema, table)
+	case p.filtered:
+		return false, fmt.Errorf("%w: it has a row filter or a column list, so that rows or columns of the outbox are left out: run ALTER PUBLICATION %s SET TABLE %s.%s", ErrPublication, name, schema, table)
 	case !p.insert:
 		return false, fmt.Errorf("%w: run ALTER PUBLICATION %s SET (publish = 'insert')", ErrPublication, name)
 	}

@@ -57,7 +57,7 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	defer s.wal.Close()
-	s.board.stream(s.window)
+	s.board.stream(s.window, s.wal.pid)
 	defer s.board.unstream()
 	s.log.Info("streaming", "slot", s.cfg.Slot, "from", s.window.Confirmed().String(), "topic", s.cfg.Topic, "partition", s.cfg.Partition)
 	return s.stream(ctx, readCtx)
@@ -265,7 +265,7 @@ func (s *session) findSlot(ctx context.Context, conn *pgx.Conn) (*slot, error) {
 			return nil, err
 		}
 		if end > 0 && !s.cfg.AllowNewSlot {
-			return nil, fmt.Errorf("shard %d: %w: slot %s does not exist in database %s, but %s partition %d has records up to offset %d; facts committed since the slot was last read may be missing: create the slot anew and heal the gap, or set AllowNewSlot",
+			return nil, fmt.Errorf("shard %d: %w: slot %s does not exist in database %s, but %s partition %d has records up to offset %d; facts committed since the slot was last read may be missing: create the slot anew (`tidemark cdc create-slot`) and heal the gap, or set AllowNewSlot",
 				s.cfg.Shard, ErrSlotVanished, s.cfg.Slot, s.facts.database, s.cfg.Topic, s.cfg.Partition, end)
 		}
 		if err := s.makeSlot(ctx); err != nil {

@@ -15,6 +15,7 @@ import (
 const (
 	stateInUse     = "55006" // object in use: the slot is active
 	stateDuplicate = "42710" // duplicate object: the slot exists
+	stateUndefined = "42704" // undefined object: it does not
 )
 
 func hasState(err error, state string) bool {
@@ -96,6 +97,12 @@ func (s *slot) check(name, database string) error {
 // names the oldest one's process and age. An existing slot that cannot be used
 // is ErrSlotUnusable.
 func EnsureSlot(ctx context.Context, url, slot string) error {
+	return EnsureSlotReporting(ctx, url, slot, func(string) {})
+}
+
+// EnsureSlotReporting is EnsureSlot; report is told about once a second which
+// transaction creation waits for.
+func EnsureSlotReporting(ctx context.Context, url, slot string, report func(blocker string)) error {
 	if !nameForm.MatchString(slot) {
 		return fmt.Errorf("slot %q is not 1 to 63 lower-case letters, digits or underscores", slot)
 	}
@@ -120,7 +127,53 @@ func EnsureSlot(ctx context.Context, url, slot string) error {
 	if have != nil {
 		return have.check(slot, facts.database)
 	}
-	return createSlot(ctx, url, slot, func(string) {})
+	return createSlot(ctx, url, slot, report)
+}
+
+// DropSlot drops the slot. One that is being read is ErrSlotInUse, unless evict
+// says to end its walsender: again and again until the slot is gone or ctx
+// ends, since the reader may come back in between. A slot that does not exist
+// is fine.
+func DropSlot(ctx context.Context, url, slot string, evict bool) error {
+	conn, err := dialSQL(ctx, url, "tidemark cdc slot "+slot)
+	if err != nil {
+		return fmt.Errorf("dropping slot %s: %w", slot, err)
+	}
+	defer closeSQL(conn)
+	for {
+		if evict {
+			if _, err := conn.Exec(ctx, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, slot); err != nil {
+				return fmt.Errorf("ending the reader of slot %s: %w", slot, err)
+			}
+		}
+		_, err := conn.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, slot)
+		switch {
+		case err == nil || hasState(err, stateUndefined):
+			return nil
+		case !hasState(err, stateInUse):
+			return fmt.Errorf("dropping slot %s: %w", slot, err)
+		case !evict:
+			return fmt.Errorf("dropping slot %s: %w: %w", slot, ErrSlotInUse, err)
+		}
+		if wait(ctx, 20*time.Millisecond) != nil {
+			return fmt.Errorf("dropping slot %s: %w: its reader came back each time it was ended; pause the feed first", slot, ErrSlotInUse)
+		}
+	}
+}
+
+// CreatePublication makes the publication as the emitter needs it. It must come
+// before the slot: one that is older than its publication cannot be read.
+func CreatePublication(ctx context.Context, url, publication, schema, table string) error {
+	conn, err := dialSQL(ctx, url, "tidemark cdc publication "+publication)
+	if err == nil {
+		defer closeSQL(conn)
+		_, err = conn.Exec(ctx, fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
+			pgx.Identifier{publication}.Sanitize(), pgx.Identifier{schema, table}.Sanitize()))
+	}
+	if err != nil {
+		return fmt.Errorf("creating publication %s: %w", publication, err)
+	}
+	return nil
 }
 
 // createSlot creates a permanent slot and tells report, about once a second,

@@ -142,7 +142,7 @@ func TestSlotChecks(t *testing.T) {
 // Run goes on when the transaction ends.
 func TestD19CreationIsBlocked(t *testing.T) {
 	r := newRig(t)
-	holder := r.connect(r.cfg.URL)
+	holder := r.connect(r.direct)
 	tx, err := holder.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestPublicationIsChecked(t *testing.T) {
 			return nil
 		})
 	}
-	expect("does not exist; migrate the schema")
+	expect("does not exist; `tidemark cdc create-slot` makes it")
 	r.exec(`CREATE PUBLICATION tidemark_outbox FOR TABLE outbox WITH (publish = 'insert', publish_via_partition_root = false)`)
 	expect("publish_via_partition_root = true")
 	r.exec(`ALTER PUBLICATION tidemark_outbox SET (publish_via_partition_root = true, publish = 'update')`)

@@ -3,6 +3,7 @@ package cdc
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ const (
 	StateStandby      State = "standby"       // another emitter has the slot
 	StateStreaming    State = "streaming"     // rows flow
 	StateRetrying     State = "retrying"      // waits before the next try
+	StatePaused       State = "paused"        // waits for Resume
 	StateStopped      State = "stopped"       // asked to
 	StateFailed       State = "failed"        // a person must decide
 )
@@ -31,8 +33,12 @@ type Status struct {
 	Slot  string
 	State State
 	Since time.Time // when State was entered
-	// Connected: replication runs on this emitter's connection.
+	// Connected: replication runs on this emitter's connection, whose walsender
+	// is PID.
 	Connected bool
+	PID       int
+	// Paused is why the emitter was told to hold; "" when it was not.
+	Paused string
 
 	// ConfirmedLSN is the position up to which everything is in Kafka, as told
 	// to PostgreSQL; while another emitter streams, as the slot says.
@@ -41,6 +47,15 @@ type Status struct {
 	ServerLSN pglogrepl.LSN
 	// LagBytes of WAL are between them; RetainedBytes the slot holds on disk.
 	LagBytes, RetainedBytes int64
+	// PublishedAt: what committed before is in Kafka, as far as looks at the
+	// slot have shown; zero: not known.
+	PublishedAt time.Time
+	// OldestUnpublished is the age of the oldest row that may not be in Kafka,
+	// at most; below 0: not known.
+	OldestUnpublished time.Duration
+	// OutboxBytes is the outbox's size with its partitions and indexes; 0: not
+	// known.
+	OutboxBytes int64
 
 	Emitted, Acked uint64 // records since the process started
 	UnackedRecords int
@@ -67,10 +82,11 @@ type Status struct {
 const stallAfter = 10 * time.Second
 
 // Ready is nil when the shard's facts flow, or flow through another emitter;
-// else it says what is wrong.
+// else it says what is wrong. A feed that an operator has paused is as it
+// should be: Detail says so.
 func (s Status) Ready() error {
 	switch {
-	case s.State == StateStandby:
+	case s.State == StateStandby || s.State == StatePaused:
 		return nil
 	case s.State != StateStreaming && s.LastError != "":
 		return fmt.Errorf("shard %d: %s: %s", s.Shard, s.State, s.LastError)
@@ -87,6 +103,17 @@ func (s Status) Ready() error {
 	return nil
 }
 
+// Detail is what a person should know of an emitter that is ready.
+func (s Status) Detail() string {
+	switch s.State {
+	case StateStandby:
+		return "standing by"
+	case StatePaused:
+		return fmt.Sprintf("paused: %s; the slot holds %d bytes of WAL", s.Paused, s.RetainedBytes)
+	}
+	return ""
+}
+
 // board is what sessions write and Status reads. Counters go on from session
 // to session.
 type board struct {
@@ -99,10 +126,15 @@ type board struct {
 	state       State
 	since       time.Time
 	window      *window       // of the session that streams
+	pid         uint32        // of its walsender
 	blocked     time.Duration // of ended sessions
 	slotLSN     pglogrepl.LSN // confirmed, as the server says
 	serverLSN   pglogrepl.LSN
 	retained    int64
+	sample      sample    // waits until the position has reached it
+	publishedAt time.Time // of the last sample that it has reached
+	backlog     Backlog
+	backlogAt   time.Time // zero: not known
 	lastError   string
 	lastErrorAt time.Time
 }
@@ -125,9 +157,9 @@ func (b *board) note(err error) {
 }
 
 // stream begins a session's streaming.
-func (b *board) stream(w *window) {
+func (b *board) stream(w *window, pid uint32) {
 	b.mu.Lock()
-	b.window = w
+	b.window, b.pid = w, pid
 	b.mu.Unlock()
 	b.enter(StateStreaming)
 }
@@ -145,11 +177,53 @@ func (b *board) unstream() {
 	b.window = nil
 }
 
-// sawSlot takes what the monitor found.
-func (b *board) sawSlot(server, confirmed pglogrepl.LSN, retained int64) {
+// sample is a time and where the log ended then or later, so that what
+// committed before that time stands below.
+type sample struct {
+	at  time.Time
+	end pglogrepl.LSN
+}
+
+// sawSlot takes what the monitor found, and where the log ended, and returns
+// the position up to which everything is in Kafka.
+func (b *board) sawSlot(now sample, confirmed pglogrepl.LSN, retained int64) pglogrepl.LSN {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.serverLSN, b.slotLSN, b.retained = server, confirmed, retained
+	b.serverLSN, b.slotLSN, b.retained = now.end, confirmed, retained
+	if b.window != nil {
+		confirmed = max(confirmed, b.window.Confirmed())
+	}
+	if b.sample.at.IsZero() || confirmed >= b.sample.end {
+		b.publishedAt, b.sample = b.sample.at, now
+	}
+	return confirmed
+}
+
+// sawBacklog takes what the outbox has beyond the position.
+func (b *board) sawBacklog(l Backlog, at time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.backlog, b.backlogAt = l, at
+}
+
+// oldest is the lesser of two bounds: that of the outbox's rows, and the age
+// of what the position is known to have reached.
+func (b *board) oldest(now time.Time) time.Duration {
+	var bounds []time.Duration
+	if !b.backlogAt.IsZero() {
+		age := b.backlog.Oldest
+		if b.backlog.Rows {
+			age += now.Sub(b.backlogAt)
+		}
+		bounds = append(bounds, age)
+	}
+	if !b.publishedAt.IsZero() {
+		bounds = append(bounds, now.Sub(b.publishedAt))
+	}
+	if len(bounds) == 0 {
+		return -1
+	}
+	return slices.Min(bounds)
 }
 
 func (b *board) blockedTime() time.Duration {
@@ -170,6 +244,7 @@ func (b *board) snapshot() Status {
 		ConfirmedLSN: b.slotLSN, ServerLSN: b.serverLSN, RetainedBytes: b.retained,
 		Ignored: b.ignored.Load(), OtherShard: b.otherShard.Load(), Restarts: b.restarts.Load(),
 		LastError: b.lastError, LastErrorAt: b.lastErrorAt,
+		PublishedAt: b.publishedAt, OldestUnpublished: b.oldest(time.Now()), OutboxBytes: b.backlog.Bytes,
 	}
 	// Acked is read before Emitted, so that it is never the larger.
 	s.Acked = b.acked.Load()
@@ -182,6 +257,7 @@ func (b *board) snapshot() Status {
 		s.ConfirmedLSN = l.confirmed
 		s.UnackedRecords, s.UnackedBytes = l.records, l.bytes
 		s.Blocked, s.AckedAt = l.waiting, l.progress
+		s.PID = int(b.pid)
 	}
 	s.ServerLSN = max(s.ServerLSN, s.ConfirmedLSN)
 	s.LagBytes = int64(s.ServerLSN - s.ConfirmedLSN)
