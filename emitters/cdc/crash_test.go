@@ -24,7 +24,7 @@ func (r *rig) write(workers int, pause time.Duration) *writer {
 	var mu sync.Mutex
 	var done sync.WaitGroup
 	for range workers {
-		conn := r.connect(r.cfg.URL)
+		conn := r.connect(r.direct)
 		done.Go(func() {
 			for {
 				select {
@@ -132,7 +132,7 @@ func TestD01OpenAcrossRestart(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	run := r.start(killable)
-	other := r.connect(r.cfg.URL)
+	other := r.connect(r.direct)
 	tx, err := other.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestPostgresRestarts(t *testing.T) {
 			return nil
 		})
 		pg = startPostgres(t, dir)
-		r.db = r.connect(r.cfg.URL)
+		r.db = r.connect(r.direct)
 	}
 	r.insert(10)
 	checkOrder(t, r.awaitRows(40))

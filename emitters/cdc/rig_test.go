@@ -46,6 +46,8 @@ type rig struct {
 	cfg Config
 	log *safeBuffer
 
+	direct string // the database's URL, whatever stands between it and the emitter
+
 	admin    *kadm.Client
 	consumer *kgo.Client
 	read     []record // so far
@@ -55,7 +57,7 @@ func newRig(t testing.TB) *rig { return newRigOn(t, testenv.Postgres(t)) }
 
 func newRigOn(t testing.TB, url string) *rig {
 	t.Helper()
-	r := &rig{t: t, log: &safeBuffer{}}
+	r := &rig{t: t, direct: url, log: &safeBuffer{}}
 	r.db = r.connect(url)
 	r.exec(ddl)
 	r.cfg = Config{
@@ -98,11 +100,13 @@ func (r *rig) ensureSlot() {
 	}
 }
 
+const insertSQL = `INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard)
+	SELECT 'relation', 'like:u' || g || ':V1', 'RelationChanged', jsonb_build_object('n', g), 2 FROM generate_series(1, $1::int) g`
+
 // insert commits n rows in one transaction.
 func (r *rig) insert(n int) {
 	r.t.Helper()
-	r.exec(`INSERT INTO outbox (aggregatetype, aggregateid, type, payload, source_shard)
-		SELECT 'relation', 'like:u' || g || ':V1', 'RelationChanged', jsonb_build_object('n', g), 2 FROM generate_series(1, $1::int) g`, n)
+	r.exec(insertSQL, n)
 }
 
 // running is an emitter at work.
@@ -263,12 +267,14 @@ func (rec record) position(t testing.TB) (previous, lsn uint64) {
 }
 
 // checkOrder holds the first copies against the invariants: transactions one
-// after the other, source positions rising, LSNs inside a transaction rising.
+// after the other, source positions rising, LSNs inside a transaction rising;
+// rows of one WAL record, as COPY writes them, share one and stand in the order
+// of their ids.
 func checkOrder(t testing.TB, all []record) {
 	t.Helper()
 	done := map[int64]bool{}
 	var lastPrevious, lastLSN uint64
-	var lastTx int64
+	var lastTx, lastID int64
 	for i, rec := range first(all) {
 		previous, lsn := rec.position(t)
 		if uint64(rec.Source.LSN) != lsn {
@@ -284,10 +290,10 @@ func checkOrder(t testing.TB, all []record) {
 			if previous <= lastPrevious {
 				t.Fatalf("offset %d: position %d of transaction %d is not above %d of transaction %d", rec.offset, previous, rec.Source.TxID, lastPrevious, lastTx)
 			}
-		case previous < lastPrevious || lsn <= lastLSN:
+		case previous < lastPrevious || lsn < lastLSN || lsn == lastLSN && rec.After.ID <= lastID:
 			t.Fatalf("offset %d: position (%d, %d) after (%d, %d)", rec.offset, previous, lsn, lastPrevious, lastLSN)
 		}
-		lastPrevious, lastLSN, lastTx = previous, lsn, rec.Source.TxID
+		lastPrevious, lastLSN, lastTx, lastID = previous, lsn, rec.Source.TxID, rec.After.ID
 	}
 }
 
@@ -316,7 +322,7 @@ func (r *rig) serverLSN() pglogrepl.LSN {
 // sampleConfirmed watches confirmed_flush_lsn until the returned function is
 // called: it never decreases (D05).
 func (r *rig) sampleConfirmed() (stop func()) {
-	conn := r.connect(r.cfg.URL)
+	conn := r.connect(r.direct)
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() {

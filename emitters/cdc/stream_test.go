@@ -16,7 +16,7 @@ func TestRowsArriveInCommitOrder(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	e := r.start()
-	other := r.connect(r.cfg.URL)
+	other := r.connect(r.direct)
 	tx, err := other.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
