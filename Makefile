@@ -90,9 +90,9 @@ torture-short: build ## three minutes of torture, as CI runs it (SEED=n)
 	$(DRILL) torture-short --parallel 2
 
 .PHONY: torture-real
-torture-real: build ## a short round of torture on the Kafka of make real-up (SEED=n)
+torture-real: build ## a short round of torture on the Kafka of make real-up (SEED=n, PARALLEL=n)
 	@go run ./real status
-	$(DRILL) torture-real --real-kafka "$$(sed -n 's/^KAFKA=//p' .real/endpoints)"
+	$(DRILL) torture-real $(if $(PARALLEL),--parallel $(PARALLEL)) --real-kafka "$$(sed -n 's/^KAFKA=//p' .real/endpoints)"
 
 .PHONY: torture-proof
 torture-proof: build ## show that the torture can fail: each mechanism switched off, one at a time

@@ -34,6 +34,15 @@ type inventory struct {
 	Jars map[string]int64 `json:"jars"`
 }
 
+// jars are the class paths of the broker and, when it is wanted, of the worker.
+func (h *home) jars(ctx context.Context, debezium bool) (kafka, connect string, err error) {
+	kafka, err = h.classPath(ctx, kafkaJars, kafkaPOM)
+	if err == nil && debezium {
+		connect, err = h.classPath(ctx, connectJars, connectPOM)
+	}
+	return kafka, connect, err
+}
+
 // classPath is the class path of a set, which Maven fetches when it is not
 // there as its pom wants it.
 func (h *home) classPath(ctx context.Context, set, pom string) (string, error) {

@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 	}
 	dir := root.PersistentFlags().String("dir", "", "folder for everything (default .real of the repository)")
 	open := func() (*home, error) { return openHome(*dir) }
-	root.AddCommand(newUp(open), newDown(open), newStatus(open), newConnector(open))
+	root.AddCommand(newFetch(open), newUp(open), newDown(open), newStatus(open), newConnector(open))
 	return root
 }
 
@@ -57,6 +57,22 @@ func newUp(open func() (*home, error)) *cobra.Command {
 		}
 		defer h.Close()
 		return h.up(cmd.Context(), upConfig{brokers: brokers, debezium: debezium, timeout: timeout})
+	}
+	return cmd
+}
+
+func newFetch(open func() (*home, error)) *cobra.Command {
+	var debezium bool
+	cmd := &cobra.Command{Use: "fetch", Short: "Bring the jars alone, as far as they are not there", Args: cobra.NoArgs}
+	cmd.Flags().BoolVar(&debezium, "debezium", false, "also those of Kafka Connect and Debezium")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		h, err := open()
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		_, _, err = h.jars(cmd.Context(), debezium)
+		return err
 	}
 	return cmd
 }

@@ -29,15 +29,9 @@ func (h *home) up(ctx context.Context, c upConfig) error {
 	if err != nil {
 		return err
 	}
-	kafka, err := h.classPath(ctx, kafkaJars, kafkaPOM)
+	kafka, connect, err := h.jars(ctx, c.debezium)
 	if err != nil {
 		return err
-	}
-	var connect string
-	if c.debezium {
-		if connect, err = h.classPath(ctx, connectJars, connectPOM); err != nil {
-			return err
-		}
 	}
 	if err := h.writeState(); err != nil {
 		return err
