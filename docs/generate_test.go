@@ -16,7 +16,8 @@ import (
 )
 
 // generate writes the table of a name: config; streams; message M or enum E of
-// records.proto; struct S of topology/event.go.
+// records.proto; struct S of topology/event.go; or of a stream the list of what
+// a reader can rely on: reading STREAM.
 func generate(name string) (string, error) {
 	sort, what, _ := strings.Cut(name, " ")
 	switch sort {
@@ -30,6 +31,8 @@ func generate(name string) (string, error) {
 		return protoTable("enum", what)
 	case "struct":
 		return structTable(what)
+	case "reading":
+		return reading(what)
 	}
 	return "", fmt.Errorf("nothing generates %q", name)
 }
@@ -200,6 +203,19 @@ func streamsTable() (string, error) {
 		rows = append(rows, []string{code(s.Topic), fmt.Sprint(s.Partitions), s.Key, s.PlacedBy, keep, s.For})
 	}
 	return table([]string{"topic", "partitions", "key", "placed by", "kept", "read by"}, rows), nil
+}
+
+func reading(stream string) (string, error) {
+	topo, err := topology.New(topology.DefaultConfig())
+	if err != nil {
+		return "", err
+	}
+	for _, s := range topo.Streams {
+		if s.Name == stream {
+			return s.Guide(), nil
+		}
+	}
+	return "", fmt.Errorf("topology has no stream %s", stream)
 }
 
 var (

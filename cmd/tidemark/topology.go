@@ -23,8 +23,8 @@ func newTopology() *cobra.Command {
 func newTopologyPrint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print",
-		Short: "Print the map: text, a Graphviz graph, or JSON",
-		Long:  "Print the map as text, a Graphviz graph, or JSON: that of the configuration if one is named, else the\ndefault one.",
+		Short: "Print the map: text, a Graphviz graph, JSON, or AsyncAPI",
+		Long:  "Print the map as text, a Graphviz graph, JSON, or an AsyncAPI 3.0 document: that of the configuration if\none is named, else the default one.",
 		Args:  noArgs,
 	}
 	at := whereFlags(cmd)

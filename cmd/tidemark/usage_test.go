@@ -34,7 +34,7 @@ func TestWrongCalls(t *testing.T) {
 		{at("token", "--output", "xml", "--user", "u"), `--output "xml"`},
 		{at("topology", "check", "--output", "xml"), `--output "xml"`},
 		{at("schema", "status", "--output", "xml"), `--output "xml"`},
-		{[]string{"topology", "print", "--output", "xml"}, `--output "xml" is not one of text, dot, json`},
+		{[]string{"topology", "print", "--output", "xml"}, `--output "xml" is not one of text, dot, json, asyncapi`},
 		{[]string{"demo", "--output", "xml"}, `--output "xml"`},
 		{[]string{"demo", "--commands", "0"}, "--commands must be positive"},
 		{at("verify", "--deadline", "soon"), `invalid argument "soon"`},
