@@ -29,6 +29,9 @@ const (
 // stuckError is a finding, not a failure of the drill.
 type stuckError struct{ error }
 
+// missingError says that a drill needs what this machine has not.
+type missingError struct{ error }
+
 // stage is a bench while a drill runs on it.
 type stage interface {
 	// do does one injection.

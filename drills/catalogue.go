@@ -76,6 +76,8 @@ func systemDrills() []Drill {
 		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
 		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},
 		{Name: "truncate-cdc", About: "the broker loses records of cdc before intake has read them: named, then healed", Lanes: one("truncate-cdc"), Rounds: 2},
+		{Name: "failover", About: "a synchronous standby without the slots takes over under load: named, then healed", Lanes: one("failover"), Rounds: 2, Rows: []string{"D09"}},
+		{Name: "failover-behind", About: "a standby that lacks the newest commits takes over under load: counted facts are gone, which is named, then healed", Lanes: one("failover-behind"), Rounds: 2, Rows: []string{"D09"}},
 		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
 			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},
 			{"postgres-restart", "postgres-cut", "postgres-crash", "walsender-killed", "system-broker", "system-connection"},

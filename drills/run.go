@@ -30,9 +30,9 @@ type Options struct {
 	// LeaveGaps leaves gaps of the change feed unhealed, so that the drills of
 	// the feed must find a difference.
 	LeaveGaps bool
-	Commit   string
-	Verify   Verifier
-	Progress io.Writer
+	Commit    string
+	Verify    Verifier
+	Progress  io.Writer
 }
 
 // Entry is a drill and how many rounds of it.
@@ -138,19 +138,22 @@ func runOne(ctx context.Context, d Drill, o Options, dir string, p *printer) Res
 	res.Seconds = time.Since(start).Seconds()
 	res.Figures.PerSecond = float64(res.Figures.Events) / res.Seconds
 	res.Found, res.Differences = findings.Counts(), findings.Lines()
+	var missing missingError
 	switch {
 	case findings.Total() > 0:
 		res.Verdict = Different
+	case errors.As(err, &missing):
+		res.Verdict = Skipped
 	case err != nil:
-		res.Verdict, res.Reason = Failed, err.Error()
+		res.Verdict = Failed
 	default:
 		res.Verdict = Equal
 	}
-	if err != nil && res.Reason == "" {
+	if err != nil {
 		res.Reason = err.Error()
 	}
 	say("%s after %.0f s", res.Verdict, res.Seconds)
-	if o.Keep || res.Verdict != Equal {
+	if o.Keep || res.Verdict == Different || res.Verdict == Failed {
 		res.Kept = dir
 	} else if err := os.RemoveAll(dir); err != nil {
 		say("removing its folder: %v", err)

@@ -35,6 +35,7 @@ type system struct {
 
 	mu       sync.Mutex
 	postgres *embedded.Postgres
+	data     string // of PostgreSQL
 	stopLoad context.CancelFunc
 	loaded   chan struct{}
 	report   load.Report
@@ -50,7 +51,7 @@ const (
 )
 
 func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err error) {
-	s = &system{environment: env, cell: cell.withDefaults()}
+	s = &system{environment: env, cell: cell.withDefaults(), data: filepath.Join(env.dir, "postgres")}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -79,7 +80,7 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 }
 
 func (s *system) startPostgres(ctx context.Context) error {
-	p, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: filepath.Join(s.dir, "postgres"), Settings: map[string]string{"fsync": "off"}, Logger: s.log})
+	p, err := embedded.StartPostgres(ctx, embedded.PostgresConfig{DataDir: s.data, Settings: postgresSettings(), Logger: s.log})
 	if err != nil {
 		return err
 	}
@@ -97,6 +98,8 @@ func (s *system) startPostgres(ctx context.Context) error {
 	}
 	return nil
 }
+
+func postgresSettings() map[string]string { return map[string]string{"fsync": "off"} }
 
 func (s *system) configure() (err error) {
 	c := config.Default()

@@ -37,6 +37,8 @@ var systemInjections = map[string]systemInjection{
 	"alter-publication":  {"the outbox left out of the publication for a while", alterPublication},
 	"delete-outbox-rows": {"outbox rows deleted by hand, counted ones and ones that the feed never brought", deleteOutboxRows},
 	"truncate-cdc":       {"records of cdc lost before intake has read them", truncateCDC},
+	"failover":           {"a synchronous standby without the slots takes over from a crashed primary", failover},
+	"failover-behind":    {"a standby that lacks the newest commits takes over, without the slots", failoverBehind},
 }
 
 // on does harm to the process of a role that nothing else is being done to.
