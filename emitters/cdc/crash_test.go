@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/testenv"
 )
 
@@ -63,34 +62,6 @@ func checkVersions(t testing.TB, all []record) {
 			t.Fatalf("offset %d: key %s has version %s, want %s", rec.offset, rec.key, rec.After.Payload, want)
 		}
 	}
-}
-
-// TestI17KilledAtRandomPoints kills the emitter 20 times under load (D11, D26,
-// C01): every row arrives, first copies in commit order, versions of a key in
-// order, and the slot's position never goes back (D05).
-func TestI17KilledAtRandomPoints(t *testing.T) {
-	r := newRig(t)
-	r.ensureSlot()
-	stopSampling := r.sampleConfirmed()
-	w := r.write(3, time.Millisecond)
-	for range 20 {
-		e := r.start(killable)
-		target := uint64(1 + rand.IntN(120))
-		testenv.Eventually(t, patience, func() error {
-			if s := e.Status(); s.Acked < target {
-				return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
-			}
-			return nil
-		})
-		e.stop()
-	}
-	w.stop()
-	stopSampling()
-	r.start()
-	all := r.awaitRows(w.rows)
-	t.Logf("%d rows, %d records", w.rows, len(all))
-	checkOrder(t, all)
-	checkVersions(t, all)
 }
 
 // TestD02KilledInsideATransaction kills the emitter in the middle of one large
@@ -219,47 +190,4 @@ func TestWalsenderTerminated(t *testing.T) {
 	if s := e.Status(); s.Restarts < 4 || s.LastError == "" {
 		t.Errorf("%d restarts, last error %q", s.Restarts, s.LastError)
 	}
-}
-
-// TestPostgresRestarts: stopped in order and killed.
-func TestPostgresRestarts(t *testing.T) {
-	dir := testenv.ServerDir(t)
-	pg := startPostgres(t, dir)
-	if err := pg.CreateDatabase(t.Context(), "shard"); err != nil {
-		t.Fatal(err)
-	}
-	r := newRigOn(t, pg.URL("shard"))
-	r.ensureSlot()
-	e := r.start()
-	for i := range 3 {
-		r.insert(10)
-		r.awaitRows(10 * (i + 1))
-		if err := pg.Stop(); err != nil {
-			t.Fatal(err)
-		}
-		testenv.Eventually(t, patience, func() error {
-			if e.Ready() == nil {
-				return fmt.Errorf("still ready without PostgreSQL")
-			}
-			return nil
-		})
-		pg = startPostgres(t, dir)
-		r.db = r.connect(r.direct)
-	}
-	r.insert(10)
-	checkOrder(t, r.awaitRows(40))
-	if err := e.Ready(); err != nil {
-		t.Error(err)
-	}
-	e.stop()
-}
-
-func startPostgres(t testing.TB, dir string) *embedded.Postgres {
-	t.Helper()
-	pg, err := embedded.StartPostgres(t.Context(), embedded.PostgresConfig{DataDir: dir, Settings: map[string]string{"fsync": "off"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = pg.Stop() })
-	return pg
 }

@@ -1,9 +1,13 @@
 package cdc
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	ossignal "os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/tidemark/tidemark/internal/embedded"
@@ -19,6 +23,10 @@ func TestMain(m *testing.M) {
 		serveBroker()
 		return
 	}
+	if cfg := os.Getenv(emitterChild); cfg != "" {
+		runEmitter(cfg)
+		return
+	}
 	testenv.Main(m)
 }
 
@@ -32,4 +40,38 @@ func serveBroker() {
 	fmt.Println(k.Brokers()[0])
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	_ = k.Stop()
+}
+
+// emitterChild makes the test binary an emitter of this configuration, JSON, so
+// that a signal meets it alone.
+const emitterChild = "TIDEMARK_CDC_TEST_EMITTER"
+
+// runEmitter feeds until SIGTERM; what it logs goes to stderr.
+func runEmitter(text string) {
+	var cfg Config
+	err := json.Unmarshal([]byte(text), &cfg)
+	if err == nil {
+		var e *Emitter
+		if e, err = New(cfg); err == nil {
+			ctx, stop := ossignal.NotifyContext(context.Background(), syscall.SIGTERM)
+			defer stop()
+			err = e.Run(ctx)
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// long makes tests run as long, or as much, as the bug log's rows say; without
+// it they take a scaled form of seconds.
+var long = os.Getenv("TIDEMARK_TEST_LONG") != ""
+
+// scaled is whole in a long run, else part.
+func scaled[T any](part, whole T) T {
+	if long {
+		return whole
+	}
+	return part
 }
