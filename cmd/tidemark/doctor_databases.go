@@ -145,11 +145,11 @@ func (d *doctor) slot(ctx context.Context, conn *pgx.Conn, check, version, slot 
 		FROM pg_replication_slots WHERE slot_name = $1`, slot).Scan(&active, &status, &lag)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		d.bad(check, "replication slot "+slot+" does not exist", "`tidemark schema migrate` makes it while nothing was written; later its absence is a gap that the role cdc names")
+		d.bad(check, "replication slot "+slot+" does not exist", "`tidemark cdc create-slot` makes it; what was committed meanwhile becomes a named gap")
 	case err != nil:
 		d.bad(check, err.Error(), "")
 	case status == "lost":
-		d.bad(check, "replication slot "+slot+" needs WAL that the server has removed", "facts are missing in the stream: drop the slot, make it anew and heal the gap; raise max_slot_wal_keep_size")
+		d.bad(check, "replication slot "+slot+" needs WAL that the server has removed", "facts are missing in the stream: `tidemark cdc drop-slot`, `tidemark cdc create-slot`, then heal the gap; raise max_slot_wal_keep_size")
 	case !active:
 		d.bad(check, fmt.Sprintf("nobody reads replication slot %s, %d bytes of WAL wait", slot, lag), "start the role: `tidemark run cdc`")
 	default:

@@ -57,9 +57,10 @@ func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
 // actor is a part of the process that runs until ctx ends and can say why it
 // is not ready.
 type actor struct {
-	name  string
-	run   func(ctx context.Context) error
-	ready func() error
+	name   string
+	run    func(ctx context.Context) error
+	ready  func() error
+	detail func() string // what to know of it when it is ready; nil: nothing
 }
 
 // run serves operators at once, prepares what the roles need, waiting for what
@@ -127,7 +128,7 @@ func (p *process) addresses(w io.Writer) {
 // What does without Kafka, such as commands, does not wait for it.
 func (p *process) afterTopics(a actor) actor {
 	return actor{
-		name: a.name,
+		name: a.name, detail: a.detail,
 		run: func(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
@@ -177,7 +178,11 @@ func (p *process) watch(ctx context.Context, actors []actor) {
 		all := true
 		for _, a := range actors {
 			err := a.ready()
-			p.health.Set(a.name, err, "")
+			detail := ""
+			if err == nil && a.detail != nil {
+				detail = a.detail()
+			}
+			p.health.Set(a.name, err, detail)
 			if now := err == nil; now != was[a.name] && ctx.Err() == nil {
 				was[a.name] = now
 				p.logReady(a.name, err)

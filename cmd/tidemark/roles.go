@@ -10,13 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/api"
-	"github.com/tidemark/tidemark/emitters/cdc"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/processors/display"
 	"github.com/tidemark/tidemark/processors/intake"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/relations"
-	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/views"
 )
 
@@ -81,27 +79,20 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 }
 
 func (b *builder) add(name string, run func(context.Context) error, ready func() error) {
-	b.actors = append(b.actors, actor{name, run, ready})
+	b.actors = append(b.actors, actor{name: name, run: run, ready: ready})
 }
 
 // addKafka adds an actor that uses Kafka.
 func (b *builder) addKafka(name string, run func(context.Context) error, ready func() error) {
-	b.actors = append(b.actors, b.afterTopics(actor{name, run, ready}))
+	b.addDetailed(name, run, ready, nil)
+}
+
+// addDetailed adds one that also says how it is while it is ready.
+func (b *builder) addDetailed(name string, run func(context.Context) error, ready func() error, detail func() string) {
+	b.actors = append(b.actors, b.afterTopics(actor{name, run, ready, detail}))
 }
 
 func always() error { return nil }
-
-// staying makes an actor that failed for good, until a person has decided,
-// stay as one that is not ready: the rest of the process goes on.
-func (b *builder) staying(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if err := run(ctx); err != nil && ctx.Err() == nil {
-			b.log.Error("stopped until a person has decided; then start the process again", "error", err)
-			<-ctx.Done()
-		}
-		return nil
-	}
-}
 
 // stateDir is where a role of this instance keeps its stores.
 func (b *builder) stateDir(role string) string {
@@ -117,28 +108,6 @@ func (b *builder) sealers(context.Context) error {
 			return err
 		}
 		b.add(fmt.Sprintf("sealer.%d", shard), s.Run, always)
-	}
-	return nil
-}
-
-// slotName is the replication slot of a shard: unique within a server, since
-// several shards may be databases of one.
-func slotName(prefix string, shard int) string {
-	return fmt.Sprintf("%s_shard_%d", strings.ReplaceAll(prefix, ".", "_"), shard)
-}
-
-func (b *builder) cdc(context.Context) error {
-	for shard, url := range b.cfg.Postgres {
-		e, err := cdc.New(cdc.Config{
-			Shard: shard, URL: url, Slot: slotName(b.cfg.Prefix, shard), Publication: relations.Publication,
-			Brokers: b.client.Brokers, TLS: b.client.TLS,
-			Topic: b.topo.Topic(topology.CDC), Partition: shard, ServerName: b.cfg.Prefix,
-			Logger: b.log, Registerer: b.metrics,
-		})
-		if err != nil {
-			return err
-		}
-		b.addKafka(fmt.Sprintf("cdc.%d", shard), b.staying(e.Run), e.Ready)
 	}
 	return nil
 }

@@ -98,6 +98,9 @@ type Backlog struct {
 // Version is the default of the envelope's source.version.
 const Version = "tidemark-1"
 
+// The outbox unless a Config says otherwise.
+const defaultSchema, defaultTable = "public", "outbox"
+
 // maxMessageBytes is the largest replication message that is read: a row of
 // the outbox and its overhead.
 const maxMessageBytes = 16 << 20
@@ -121,8 +124,8 @@ func (c Config) withDefaults() Config {
 			*v = d
 		}
 	}
-	text(&c.Schema, "public")
-	text(&c.Table, "outbox")
+	text(&c.Schema, defaultSchema)
+	text(&c.Table, defaultTable)
 	text(&c.Version, Version)
 	span(&c.StandbyInterval, time.Second)
 	span(&c.Linger, 2*time.Millisecond)

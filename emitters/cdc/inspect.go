@@ -58,8 +58,8 @@ LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid,
      (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS pos) w
 WHERE s.slot_name = $1`
 
-// Inspect looks at the slot and the publication of the outbox schema.table.
-func Inspect(ctx context.Context, url, slot, publication, schema, table string) (Inspection, error) {
+// Inspect looks at a slot and at the publication of the outbox.
+func Inspect(ctx context.Context, url, slot, publication string) (Inspection, error) {
 	i := Inspection{Slot: SlotStatus{Name: slot, SafeBytes: -1}}
 	conn, err := dialSQL(ctx, url, "tidemark cdc status "+slot)
 	if err != nil {
@@ -75,7 +75,7 @@ func Inspect(ctx context.Context, url, slot, publication, schema, table string) 
 	if err != nil {
 		return i, fmt.Errorf("reading publication %s: %w", publication, err)
 	}
-	others, err := checkPublication(ctx, conn, publication, schema, table)
+	others, err := checkPublication(ctx, conn, publication, defaultSchema, defaultTable)
 	switch {
 	case errors.Is(err, ErrPublication):
 		i.PublicationError = err

@@ -14,7 +14,7 @@ func TestInspect(t *testing.T) {
 	r := newRig(t)
 	look := func() Inspection {
 		t.Helper()
-		i, err := Inspect(t.Context(), r.cfg.URL, r.cfg.Slot, "tidemark_outbox", "public", "outbox")
+		i, err := Inspect(t.Context(), r.cfg.URL, r.cfg.Slot, "tidemark_outbox")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,7 +71,7 @@ func TestInspect(t *testing.T) {
 	if i := look(); i.PublicationExists || i.PublicationError == nil {
 		t.Errorf("no publication: %+v", i)
 	}
-	if err := CreatePublication(t.Context(), r.cfg.URL, "tidemark_outbox", "public", "outbox"); err != nil {
+	if err := CreatePublication(t.Context(), r.cfg.URL, "tidemark_outbox"); err != nil {
 		t.Fatal(err)
 	}
 	if i := look(); !i.PublicationExists || i.PublicationError != nil {
@@ -96,7 +96,7 @@ func TestInspectWhileCreating(t *testing.T) {
 		t.Errorf("blocked by %s", b)
 	}
 	testenv.Eventually(t, patience, func() error {
-		i, err := Inspect(t.Context(), r.cfg.URL, r.cfg.Slot, "tidemark_outbox", "public", "outbox")
+		i, err := Inspect(t.Context(), r.cfg.URL, r.cfg.Slot, "tidemark_outbox")
 		if err == nil && !(i.Slot.Exists && i.Slot.Making && i.Slot.Unusable == nil) {
 			err = fmt.Errorf("slot %+v", i.Slot)
 		}

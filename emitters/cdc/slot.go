@@ -161,14 +161,14 @@ func DropSlot(ctx context.Context, url, slot string, evict bool) error {
 	}
 }
 
-// CreatePublication makes the publication as the emitter needs it. It must come
+// CreatePublication makes the publication of the outbox as the emitter needs it. It must come
 // before the slot: one that is older than its publication cannot be read.
-func CreatePublication(ctx context.Context, url, publication, schema, table string) error {
+func CreatePublication(ctx context.Context, url, publication string) error {
 	conn, err := dialSQL(ctx, url, "tidemark cdc publication "+publication)
 	if err == nil {
 		defer closeSQL(conn)
 		_, err = conn.Exec(ctx, fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true)",
-			pgx.Identifier{publication}.Sanitize(), pgx.Identifier{schema, table}.Sanitize()))
+			pgx.Identifier{publication}.Sanitize(), pgx.Identifier{defaultSchema, defaultTable}.Sanitize()))
 	}
 	if err != nil {
 		return fmt.Errorf("creating publication %s: %w", publication, err)
