@@ -129,6 +129,9 @@ func appendHex4(b []byte, n int) []byte {
 	return append(b, hexDigits[n>>12&15], hexDigits[n>>8&15], hexDigits[n>>4&15], hexDigits[n&15])
 }
 
+// Hex4 is a number below MaxPartitions as keys write it.
+func Hex4(n int) string { return string(appendHex4(nil, n)) }
+
 func parseHex4(s string) (int, bool) {
 	if len(s) < 4 {
 		return 0, false

@@ -103,11 +103,11 @@ func (p *Partition) Snapshot(read func(*Snapshot) error) error {
 	return p.store.read(read)
 }
 
-// Show begins to bring acked rows to where Snapshot sees them. When rows are on
-// their way there already, or there are none, it does nothing.
-func (p *Partition) Show() error {
+// Show begins to bring acked rows to where Snapshot sees them, unless some are
+// on their way there already. It says whether all are there.
+func (p *Partition) Show() (all bool, err error) {
 	if p.store == nil {
-		return errNoTable
+		return false, errNoTable
 	}
 	return p.store.show()
 }

@@ -80,14 +80,17 @@ func appendIndexName(b []byte, group, item string) []byte {
 	return append(append(b, 0), item...)
 }
 
-// show begins to bring acked rows to disk.
-func (s *store) show() error {
+// show begins to bring acked rows to disk and says whether all are there.
+func (s *store) show() (all bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.frozen != nil {
-		return s.usable()
+	if err := s.usable(); err != nil {
+		return false, err
 	}
-	return s.freeze()
+	if s.acked == s.onDisk || s.frozen != nil {
+		return s.acked == s.onDisk, nil
+	}
+	return false, s.freeze()
 }
 
 // read lets f see what is on disk.

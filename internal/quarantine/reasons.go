@@ -21,4 +21,5 @@ const (
 	MalformedRecord    = tidemarkv1.QuarantineReason_QUARANTINE_REASON_MALFORMED_RECORD
 	InvalidPosition    = tidemarkv1.QuarantineReason_QUARANTINE_REASON_INVALID_POSITION
 	NegativeCount      = tidemarkv1.QuarantineReason_QUARANTINE_REASON_NEGATIVE_COUNT
+	GenerationMismatch = tidemarkv1.QuarantineReason_QUARANTINE_REASON_GENERATION_MISMATCH
 )

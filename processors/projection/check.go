@@ -26,7 +26,7 @@ func decode(m topology.Manifest, r topology.Record, change *tidemarkv1.BucketCha
 	case *tidemarkv1.BucketChange_Relation:
 		return checkRelation(m, r, body.Relation)
 	case *tidemarkv1.BucketChange_Watermark:
-		return checkWatermark(r, body.Watermark)
+		return quarantine.CheckWatermark(r, body.Watermark)
 	}
 	return quarantine.Refuse(quarantine.MalformedRecord, "a BucketChange of an unknown sort")
 }
@@ -75,17 +75,4 @@ func isCountedKey(key string, p *tidemarkv1.Placement, r topology.Relation) bool
 	}
 	var buf [128]byte
 	return string(r.AppendKey(buf[:0])) == rest
-}
-
-func checkWatermark(r topology.Record, w *tidemarkv1.SourceWatermark) *quarantine.Refusal {
-	partition, shard, ok := topology.ParseWatermarkKey(r.Key)
-	switch {
-	case !ok || shard != int(w.Shard):
-		return quarantine.Refuse(quarantine.KeyMismatch, "the key is not that of a watermark of shard %d", w.Shard)
-	case partition != r.Partition:
-		return quarantine.Refuse(quarantine.WrongPartition, "a watermark for partition %d was found on %d", partition, r.Partition)
-	case w.Seal == 0:
-		return quarantine.Refuse(quarantine.InvalidVersion, "seal is 0")
-	}
-	return nil
 }

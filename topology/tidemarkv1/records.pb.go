@@ -167,6 +167,8 @@ const (
 	QuarantineReason_QUARANTINE_REASON_INVALID_POSITION     QuarantineReason = 16
 	// A count below zero: shown to nobody, its bucket is to be rebuilt (C6).
 	QuarantineReason_QUARANTINE_REASON_NEGATIVE_COUNT QuarantineReason = 17
+	// Placed by another reverse generation than the one that reads it.
+	QuarantineReason_QUARANTINE_REASON_GENERATION_MISMATCH QuarantineReason = 18
 )
 
 // Enum value maps for QuarantineReason.
@@ -190,6 +192,7 @@ var (
 		15: "QUARANTINE_REASON_MALFORMED_RECORD",
 		16: "QUARANTINE_REASON_INVALID_POSITION",
 		17: "QUARANTINE_REASON_NEGATIVE_COUNT",
+		18: "QUARANTINE_REASON_GENERATION_MISMATCH",
 	}
 	QuarantineReason_value = map[string]int32{
 		"QUARANTINE_REASON_UNSPECIFIED":          0,
@@ -210,6 +213,7 @@ var (
 		"QUARANTINE_REASON_MALFORMED_RECORD":     15,
 		"QUARANTINE_REASON_INVALID_POSITION":     16,
 		"QUARANTINE_REASON_NEGATIVE_COUNT":       17,
+		"QUARANTINE_REASON_GENERATION_MISMATCH":  18,
 	}
 )
 
@@ -2774,7 +2778,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x11STATE_UNFAVORITED\x10\x04\x12\x13\n" +
 	"\x0fSTATE_FAVORITED\x10\x05\x12\x14\n" +
 	"\x10STATE_UNFOLLOWED\x10\x06\x12\x13\n" +
-	"\x0fSTATE_FOLLOWING\x10\a*\xc2\x05\n" +
+	"\x0fSTATE_FOLLOWING\x10\a*\xed\x05\n" +
 	"\x10QuarantineReason\x12!\n" +
 	"\x1dQUARANTINE_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eQUARANTINE_REASON_NULL_PAYLOAD\x10\x01\x12\x1f\n" +
@@ -2794,7 +2798,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"&QUARANTINE_REASON_ROUTE_EPOCH_MISMATCH\x10\x0e\x12&\n" +
 	"\"QUARANTINE_REASON_MALFORMED_RECORD\x10\x0f\x12&\n" +
 	"\"QUARANTINE_REASON_INVALID_POSITION\x10\x10\x12$\n" +
-	" QUARANTINE_REASON_NEGATIVE_COUNT\x10\x11B=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
+	" QUARANTINE_REASON_NEGATIVE_COUNT\x10\x11\x12)\n" +
+	"%QUARANTINE_REASON_GENERATION_MISMATCH\x10\x12B=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
 
 var (
 	file_tidemark_v1_records_proto_rawDescOnce sync.Once

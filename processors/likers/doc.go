@@ -1,0 +1,24 @@
+// Package likers keeps the reverse index: who liked a target, favorited it, or
+// follows them, newest first.
+//
+//	liker-changes ─▶ Apply ─▶ likers table (state, version, currentLikedAt of each relation, for ever)
+//	                              │ acked, then on disk in one batch
+//	                              ▼
+//	                   ordered rows  generation|kind:target|reverse shard / likedAt descending, user
+//	                              │
+//	                              ▼
+//	                            Page
+//
+// A relation that has ended stays in the table, as a state: no late lower
+// version brings the user back (I14). The ordered row of a relation follows
+// from its value alone, so a value that replaces another takes exactly that
+// one's row away. Where a relation lies is frozen in the reverse generation
+// (topology.ReverseGeneration), which every row carries.
+//
+// Page reads one reverse shard of one target from one snapshot of the
+// partition's store, together with the source watermarks that it includes. It
+// lags behind the acked table by at most about Config.ShowInterval.
+//
+// Metrics: tidemark_likers_quarantined_total{reason},
+// tidemark_likers_page_seconds, tidemark_likers_not_ready_total.
+package likers

@@ -1,0 +1,76 @@
+package likers
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/pause"
+)
+
+// shower brings acked rows to where pages see them while the partition is
+// owned, and lets pages be read for as long.
+type shower struct {
+	likers *Likers
+	part   *gokakit.Partition
+	wake   chan struct{}
+}
+
+func (l *Likers) newShower(part *gokakit.Partition) gokakit.Owner {
+	return &shower{likers: l, part: part, wake: make(chan struct{}, 1)}
+}
+
+// Settled wakes Run.
+func (s *shower) Settled(string, []byte, int64, []gokakit.Derived) {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run shows what is new at most every show interval until ctx ends. It begins
+// when the whole log is read: pages are asked from then on.
+func (s *shower) Run(ctx context.Context) error {
+	s.likers.serve(s.part)
+	defer s.likers.withdraw(s.part)
+	for {
+		all, err := s.part.Show()
+		if err != nil {
+			return fmt.Errorf("showing new entries: %w", err)
+		}
+		if !pause.For(ctx, s.likers.cfg.ShowInterval) {
+			return nil
+		}
+		if !all {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		}
+	}
+}
+
+func (l *Likers) serve(part *gokakit.Partition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.owned[part.Number()] = part
+}
+
+// withdraw leaves a partition alone that was lost and has come back as another
+// one.
+func (l *Likers) withdraw(part *gokakit.Partition) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.owned[part.Number()] == part {
+		delete(l.owned, part.Number())
+	}
+}
+
+// served is the partition that answers; nil when none does here.
+func (l *Likers) served(partition int) *gokakit.Partition {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.owned[partition]
+}
