@@ -11,10 +11,11 @@ import (
 )
 
 // Outputs lists the forms that Print knows.
-func Outputs() []string { return []string{"text", "dot", "json"} }
+func Outputs() []string { return []string{"text", "dot", "json", "asyncapi"} }
 
-// Print writes the map as a table for people (text), a Graphviz graph (dot) or
-// JSON. The same topology always prints the same bytes.
+// Print writes the map as a table for people (text), a Graphviz graph (dot),
+// JSON, or an AsyncAPI document (asyncapi). The same topology always prints the
+// same bytes.
 func (t *Topology) Print(w io.Writer, output string) error {
 	switch output {
 	case "text":
@@ -23,6 +24,8 @@ func (t *Topology) Print(w io.Writer, output string) error {
 		return t.printDOT(w)
 	case "json":
 		return t.printJSON(w)
+	case "asyncapi":
+		return t.printAsyncAPI(w)
 	}
 	return fmt.Errorf("printing topology: output %q is not one of %s", clip(output), strings.Join(Outputs(), ", "))
 }
