@@ -136,21 +136,17 @@ func TestD01OpenAcrossRestart(t *testing.T) {
 	}
 }
 
-// TestC02GracefulRestarts: what was acked is confirmed at a stop, so nothing
-// is sent twice, and a stop under load takes less than five seconds.
+// TestC02GracefulRestarts: 50 of them under load. What was acked is confirmed at
+// a stop, so hardly anything is sent twice, and a stop takes less than five
+// seconds.
 func TestC02GracefulRestarts(t *testing.T) {
+	const restarts = 50
 	r := newRig(t)
 	r.ensureSlot()
-	w := r.write(2, time.Millisecond)
-	for range 10 {
+	w := r.write(2, 2*time.Millisecond)
+	for range restarts {
 		e := r.start(func(c *Config) { c.StatusInterval = time.Hour }) // only the farewell tells
-		target := uint64(50)
-		testenv.Eventually(t, patience, func() error {
-			if s := e.Status(); s.Acked < target {
-				return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
-			}
-			return nil
-		})
+		e.awaitAcked(10)
 		began := time.Now()
 		e.stop()
 		if took := time.Since(began); took > 5*time.Second {
@@ -166,14 +162,55 @@ func TestC02GracefulRestarts(t *testing.T) {
 	all := r.awaitRows(w.rows)
 	checkOrder(t, all)
 	checkVersions(t, all)
-	// A stop may fall inside a transaction, whose rows are then sent again.
-	if twice := len(all) - w.rows; twice > 10*6 {
-		t.Errorf("%d records were sent twice in 10 graceful restarts", twice)
+	// A stop may fall inside a transaction, whose rows, six at most, come again.
+	if twice := len(all) - w.rows; twice > restarts*6 {
+		t.Errorf("%d records were sent twice in %d graceful restarts", twice, restarts)
 	}
 }
 
-// TestWalsenderTerminated: the emitter reconnects by itself.
-func TestWalsenderTerminated(t *testing.T) {
+// TestD11RestartedOverAndOver: every two seconds for five minutes (here more
+// often and for seconds), killed and in order by turns, under load. Every life
+// gets further than the one before.
+func TestD11RestartedOverAndOver(t *testing.T) {
+	every, until := scaled(100*time.Millisecond, 2*time.Second), time.Now().Add(scaled(5*time.Second, 5*time.Minute))
+	r := newRig(t)
+	r.ensureSlot()
+	stopSampling := r.sampleConfirmed()
+	w := r.write(2, 5*time.Millisecond)
+	lives := 0
+	for ; time.Now().Before(until); lives++ {
+		from, began := r.confirmed(), time.Now()
+		e := r.start(func(c *Config) { c.StopGrace = []time.Duration{-1, time.Second}[lives%2] })
+		testenv.Eventually(t, patience, func() error {
+			if at := r.confirmed(); at <= from || time.Since(began) < every {
+				return fmt.Errorf("confirmed %s, as at the start of the life; status %+v", at, e.Status())
+			}
+			return nil
+		})
+		e.stop()
+	}
+	w.stop()
+	stopSampling()
+	r.start()
+	all := r.awaitRows(w.rows)
+	t.Logf("%d lives, %d rows, %d records", lives, w.rows, len(all))
+	checkOrder(t, all)
+	checkVersions(t, all)
+}
+
+// awaitAcked waits until the emitter has had n acknowledgements.
+func (e *running) awaitAcked(n uint64) {
+	e.t.Helper()
+	testenv.Eventually(e.t, patience, func() error {
+		if s := e.Status(); s.Acked < n {
+			return fmt.Errorf("%d acked; last error %s", s.Acked, s.LastError)
+		}
+		return nil
+	})
+}
+
+// TestC04WalsenderTerminated: the emitter reconnects by itself.
+func TestC04WalsenderTerminated(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	e := r.start()

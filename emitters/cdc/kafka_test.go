@@ -94,7 +94,7 @@ func TestC01KafkaRefusesWrites(t *testing.T) {
 				r.insert(20)
 			}
 			pid := r.walsender()
-			end := time.Now().Add(3500 * time.Millisecond) // three times the timeout
+			end := time.Now().Add(scaled(3500*time.Millisecond, time.Minute)) // the timeout and more
 			for time.Now().Before(end) {
 				r.exec(`INSERT INTO other SELECT g, repeat('x', 500) FROM generate_series(1, 200) g`)
 				if got := r.confirmed(); got >= bound {
@@ -210,18 +210,19 @@ func TestKafkaIsAwayAtStart(t *testing.T) {
 	r.awaitRows(3)
 }
 
-// TestD06IdleShard: other tables write and the outbox does not; the slot does
-// not hold their WAL, neither in one long run nor across a restart (D07).
-func TestD06IdleShard(t *testing.T) {
+// TestD06D07IdleShard: other tables write, 2 GB (here 48 MB), and the outbox
+// does not; the slot does not hold their WAL, neither in one long run nor across
+// a restart, in order or by kill.
+func TestD06D07IdleShard(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	e := r.start()
 	r.insert(1)
 	r.awaitRows(1)
-	for i := range 6 {
-		if i == 3 {
+	for i := range scaled(6, 256) {
+		if i%3 == 2 {
 			e.stop()
-			e = r.start()
+			e = r.start(func(c *Config) { c.StopGrace = []time.Duration{-1, time.Second}[i%2] })
 		}
 		before := r.serverLSN()
 		r.exec(`INSERT INTO other SELECT g, repeat('x', 1000) FROM generate_series(1, 8000) g`)
@@ -270,9 +271,9 @@ func TestOneRefusedBatchKeepsTheOrder(t *testing.T) {
 	checkVersions(t, all)
 }
 
-// TestRowTooLargeForKafka stops the shard at that row, visibly; what stands
+// TestD22RowTooLargeForKafka stops the shard at that row, visibly; what stands
 // before it gets through.
-func TestRowTooLargeForKafka(t *testing.T) {
+func TestD22RowTooLargeForKafka(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	r.insert(5)

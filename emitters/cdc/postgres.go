@@ -4,17 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// connectTimeout bounds a connection attempt whose URL names no other.
-const connectTimeout = 10 * time.Second
-
-// queryTimeout bounds a look at the server's catalogs.
-const queryTimeout = 10 * time.Second
+// Bounds, unless the URL names a connect_timeout. They let a network through
+// whose round trip takes seven seconds: a connection needs three and more, a
+// query two. An address that nobody answers at is given up sooner.
+const (
+	dialTimeout    = 10 * time.Second
+	connectTimeout = time.Minute      // with the handshake; the server's own is as long
+	queryTimeout   = 30 * time.Second // a look at the server's catalogs
+	tcpKeepAlive   = 30 * time.Second
+)
 
 // connectConfig reads a database URL. Settings of a connection pool, which a
 // URL shared with other parts may carry, are dropped.
@@ -30,6 +35,7 @@ func connectConfig(url, application string) (*pgx.ConnConfig, error) {
 	}
 	if cfg.ConnectTimeout == 0 {
 		cfg.ConnectTimeout = connectTimeout
+		cfg.DialFunc = (&net.Dialer{Timeout: dialTimeout, KeepAlive: tcpKeepAlive}).DialContext
 	}
 	cfg.RuntimeParams["application_name"] = application
 	return cfg, nil

@@ -65,6 +65,8 @@ const (
 	enoughBytes    = 256 << 10 // not worth waiting for more
 )
 
+const endTimeout = 10 * time.Second // of a question to Kafka
+
 // newProducer makes a client and starts its goroutine. done is called for
 // every record, in order, when Kafka has it or never will; note hears of
 // failed connections.
@@ -117,7 +119,7 @@ func (h connectHook) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _
 
 // End is the partition's end offset: 0 when it never had a record.
 func (p *producer) End(ctx context.Context) (int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	offsets, err := kadm.NewClient(p.client).ListEndOffsets(ctx, p.topic)
 	if err != nil {

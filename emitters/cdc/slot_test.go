@@ -142,7 +142,7 @@ func TestSlotChecks(t *testing.T) {
 // Run goes on when the transaction ends.
 func TestD19CreationIsBlocked(t *testing.T) {
 	r := newRig(t)
-	holder := r.connect(r.direct)
+	holder := r.connect(r.cfg.URL)
 	tx, err := holder.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -190,10 +190,10 @@ func TestEnsureSlotTwice(t *testing.T) {
 	r.awaitRows(1) // committed after the slot and before the first Run
 }
 
-// TestStandbyTakesOver: two emitters on one slot; the second waits without
-// restarting and takes over within seconds, D12 included: when the first is
+// TestD12StandbyTakesOver: two emitters on one slot; the second waits without
+// restarting and takes over within seconds, also when the first is
 // killed, not stopped.
-func TestStandbyTakesOver(t *testing.T) {
+func TestD12StandbyTakesOver(t *testing.T) {
 	r := newRig(t)
 	r.ensureSlot()
 	one := r.start(killable)
@@ -218,9 +218,9 @@ func TestStandbyTakesOver(t *testing.T) {
 	checkOrder(t, r.awaitRows(6))
 }
 
-// TestPublicationIsChecked: what would give a silent stream is refused by name
+// TestD17PublicationIsChecked: what would give a silent stream is refused by name
 // and retried.
-func TestPublicationIsChecked(t *testing.T) {
+func TestD17PublicationIsChecked(t *testing.T) {
 	r := newRig(t)
 	r.exec(`DROP PUBLICATION tidemark_outbox`)
 	e := r.start()
@@ -247,9 +247,9 @@ func TestPublicationIsChecked(t *testing.T) {
 	r.awaitRows(1)
 }
 
-// TestOutboxShapeStopsTheShard: a renamed column is named, nothing is emitted
+// TestD22OutboxShapeStopsTheShard: a renamed column is named, nothing is emitted
 // or confirmed.
-func TestOutboxShapeStopsTheShard(t *testing.T) {
+func TestD22OutboxShapeStopsTheShard(t *testing.T) {
 	r := newRig(t)
 	e := r.start()
 	e.awaitState(StateStreaming)
@@ -267,4 +267,66 @@ func TestOutboxShapeStopsTheShard(t *testing.T) {
 	if got := r.confirmed(); got >= bound {
 		t.Errorf("position %s was confirmed, the row ends at %s", got, bound)
 	}
+}
+
+// TestD10SlotInTheMaking has no confirmed position yet: who wants to stream
+// waits until it has.
+func TestD10SlotInTheMaking(t *testing.T) {
+	r := newRig(t)
+	tx, err := r.connect(r.direct).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `INSERT INTO other VALUES (1, 'x')`); err != nil {
+		t.Fatal(err)
+	}
+	made := make(chan error, 1)
+	go func() { made <- EnsureSlot(t.Context(), r.direct, r.cfg.Slot) }()
+	r.await(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND confirmed_flush_lsn IS NULL)`, r.cfg.Slot)
+	e := r.start()
+	e.awaitState(StateStandby)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-made; err != nil {
+		t.Fatal(err)
+	}
+	e.awaitState(StateStreaming)
+	r.insert(1)
+	r.awaitRows(1)
+	if s := e.Status(); s.Restarts != 0 {
+		t.Errorf("%d restarts: %s", s.Restarts, s.LastError)
+	}
+}
+
+// TestD10CopiedSlot goes on where the copied one stood.
+func TestD10CopiedSlot(t *testing.T) {
+	r := newRig(t)
+	wanted := r.cfg.Slot
+	r.cfg.Slot += "_source"
+	r.ensureSlot()
+	r.insert(3)
+	r.exec(`SELECT pg_copy_logical_replication_slot($1, $2)`, r.cfg.Slot, wanted)
+	r.cfg.Slot = wanted
+	r.insert(2)
+	r.start()
+	checkOrder(t, r.awaitRows(5))
+}
+
+// TestD17ShardThatIsMadeLater: its emitter runs before its schema is there,
+// says so, and has every row from the first.
+func TestD17ShardThatIsMadeLater(t *testing.T) {
+	r := newRig(t)
+	r.exec(`DROP PUBLICATION tidemark_outbox; DROP TABLE outbox, versions, other`)
+	e := r.start()
+	testenv.Eventually(t, patience, func() error {
+		if err := e.Ready(); err == nil || !strings.Contains(err.Error(), "publication tidemark_outbox does not exist") {
+			return fmt.Errorf("ready says %w", err)
+		}
+		return nil
+	})
+	r.exec(ddl)
+	r.ensureSlot()
+	r.insert(3)
+	checkOrder(t, r.awaitRows(3))
 }

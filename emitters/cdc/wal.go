@@ -39,7 +39,7 @@ type frame struct {
 }
 
 // startTimeout bounds connecting and starting replication.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * connectTimeout
 
 // openWAL connects and starts replication at the slot's own position. Text
 // comes as UTF-8, timestamps as ISO at UTC, whatever role and database say.
