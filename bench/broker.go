@@ -26,30 +26,47 @@ func runBroker() error {
 	return k.Stop()
 }
 
+// broker is a running broker, beside what is measured.
+type broker struct {
+	addresses []string // host:port
+	pid       int      // 0 for one that was given
+	stop      func()
+}
+
 // startBroker starts the embedded broker in a process of its own, beside what
 // is measured, or takes the one in TIDEMARK_BENCH_KAFKA.
-func startBroker() (brokers []string, stop func(), err error) {
+func startBroker() (*broker, error) {
 	if given := os.Getenv("TIDEMARK_BENCH_KAFKA"); given != "" {
-		return strings.Split(given, ","), func() {}, nil
+		return &broker{addresses: strings.Split(given, ","), stop: func() {}}, nil
 	}
 	cmd := exec.Command(os.Args[0], brokerCommand)
 	out, said := io.Pipe()
 	cmd.Stdout, cmd.Stderr = said, os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	done, err := child.Start(cmd, syscall.SIGKILL)
 	if err != nil {
-		return nil, nil, fmt.Errorf("starting the broker: %w", err)
+		return nil, fmt.Errorf("starting the broker: %w", err)
 	}
 	over := make(chan struct{})
 	go func() { <-done; _ = said.Close(); close(over) }()
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return nil, nil, fmt.Errorf("starting the broker: %w", err)
+		return nil, fmt.Errorf("starting the broker: %w", err)
 	}
-	return strings.Split(strings.TrimSpace(line), ","), func() { _ = in.Close(); <-over }, nil
+	return &broker{addresses: strings.Split(strings.TrimSpace(line), ","), pid: cmd.Process.Pid, stop: func() { _ = in.Close(); <-over }}, nil
+}
+
+// coreSeconds is the CPU time of the broker's process so far; 0 for one that
+// was given.
+func (b *broker) coreSeconds() float64 {
+	if b.pid == 0 {
+		return 0
+	}
+	t, _ := ticks(b.pid)
+	return float64(t) / ticksPerSecond
 }
 
 // coreSeconds is the CPU time of this process so far.

@@ -8,6 +8,9 @@
 //	            ceiling: bare pgx batches of the same rows
 //	freshness   commit to view, end to end in one process
 //	queries     batch queries of 50 targets over HTTP
+//	restart     a killed worker of 2,000,000 relations: on its local store, and on
+//	            an empty disk
+//	            ceiling: its changelog read with franz-go
 //	idle        CPU of an idle `tidemark dev`
 //
 // Figures depend on the machine; ratios travel better.
@@ -33,6 +36,7 @@ var measurements = []measurement{
 	{"relations", benchRelations},
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
+	{"restart", benchRestart},
 	{"idle", benchIdle},
 }
 
@@ -46,6 +50,9 @@ func main() {
 func run(names []string) error {
 	if slices.Equal(names, []string{brokerCommand}) {
 		return runBroker()
+	}
+	if len(names) == 2 && names[0] == workerCommand {
+		return runWorker(names[1])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

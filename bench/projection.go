@@ -28,16 +28,16 @@ const (
 // benchProjection runs a projection over prepared events, then the ceiling:
 // the same records consumed and as many bytes produced, with no state.
 func benchProjection(ctx context.Context) error {
-	brokers, stop, err := startBroker()
+	b, err := startBroker()
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer b.stop()
 	topo, err := topology.New(topology.DefaultConfig())
 	if err != nil {
 		return err
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
 	if err != nil {
 		return err
 	}
@@ -45,15 +45,15 @@ func benchProjection(ctx context.Context) error {
 	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
 		return err
 	}
-	bytes, err := prepareEvents(ctx, cl, topo)
+	bytes, err := prepareEvents(ctx, cl, topo, projectionEvents, func(rnd *rand.Rand, _ int) int { return rnd.IntN(projectionRelations) }, projectionRelations)
 	if err != nil {
 		return err
 	}
-	ours, err := runProjection(ctx, cl, brokers, topo)
+	ours, err := runProjection(ctx, cl, b.addresses, topo)
 	if err != nil {
 		return err
 	}
-	ceiling, err := consumeAndProduce(ctx, brokers, topo)
+	ceiling, err := consumeAndProduce(ctx, b.addresses, topo)
 	if err != nil {
 		return err
 	}
@@ -70,20 +70,21 @@ func measured(events int, wall time.Duration, cores float64) throughput {
 	return throughput{float64(events) / wall.Seconds(), float64(events) / cores}
 }
 
-// prepareEvents fills bucket-changes and returns the mean size of a record.
-func prepareEvents(ctx context.Context, cl *kgo.Client, topo *topology.Topology) (float64, error) {
+// prepareEvents fills bucket-changes with changes of relations, chosen by the
+// number of the event, and returns the mean size of a record.
+func prepareEvents(ctx context.Context, cl *kgo.Client, topo *topology.Topology, events int, choose func(rnd *rand.Rand, event int) int, relations int) (float64, error) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	m := topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions)
-	versions := make([]uint64, projectionRelations)
+	versions := make([]uint64, relations)
 	zipf := rand.NewZipf(rnd, 1.2, 8, 200_000)
-	targets := make([]uint32, projectionRelations)
+	targets := make([]uint32, relations)
 	for i := range targets {
 		targets[i] = uint32(zipf.Uint64())
 	}
 	total := 0
 	var failed error
-	for range projectionEvents {
-		i := rnd.IntN(projectionRelations)
+	for event := range events {
+		i := choose(rnd, event)
 		versions[i]++
 		rel := topology.Relation{Kind: topology.Like, User: fmt.Sprintf("user%07d", i), Target: fmt.Sprintf("video%06d", targets[i])}
 		c := &tidemarkv1.RelationChange{
@@ -110,7 +111,7 @@ func prepareEvents(ctx context.Context, cl *kgo.Client, topo *topology.Topology)
 	if err := cl.Flush(ctx); err != nil {
 		return 0, err
 	}
-	return float64(total) / projectionEvents, failed
+	return float64(total) / float64(events), failed
 }
 
 func runProjection(ctx context.Context, cl *kgo.Client, brokers []string, topo *topology.Topology) (throughput, error) {

@@ -116,10 +116,11 @@ func benchIdle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	const perSecond = 100 // clock ticks, Linux
-	fmt.Printf("  idle tidemark dev     %8.1f %% of a core over %v\n", float64(after-before)/perSecond/window.Seconds()*100, window)
+	fmt.Printf("  idle tidemark dev     %8.1f %% of a core over %v\n", float64(after-before)/ticksPerSecond/window.Seconds()*100, window)
 	return nil
 }
+
+const ticksPerSecond = 100 // Linux
 
 // ticks is the CPU time of a process so far, in clock ticks.
 func ticks(pid int) (int64, error) {

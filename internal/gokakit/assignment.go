@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/lovoo/goka"
 )
 
 // begin is told of each generation first.
 func (a *attempt) begin(session context.Context) {
+	a.metrics.generations.Inc()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.session = session
@@ -54,7 +56,17 @@ func (a *attempt) opened(n int, s *store) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.partitions[n] = p
+	if len(a.recovering) == 0 {
+		a.reading = time.Now()
+	}
 	a.recovering[n] = true
+}
+
+func (a *attempt) load(n int, s *store) error {
+	a.mu.RLock()
+	session := a.session
+	a.mu.RUnlock()
+	return a.stores.load(session, a.cfg.Client, n, s)
 }
 
 // recovered takes a partition over if it is assigned: a standby reads, and

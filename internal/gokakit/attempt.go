@@ -36,8 +36,9 @@ type attempt struct {
 	assigned   map[int]bool
 	partitions map[int]*Partition
 	recovering map[int]bool
-	noted      error // what the consumer group met last
-	silent     error // why Kafka did not answer when it was asked last
+	reading    time.Time // when recovering was empty last
+	noted      error     // what the consumer group met last
+	silent     error     // why Kafka did not answer when it was asked last
 }
 
 // A stopping processor waits this long for acks, and then this long for the
@@ -290,7 +291,8 @@ func (a *attempt) reportRecovery() {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	if n := len(a.recovering); n > 0 {
-		a.log.Info("reading the table's log", "partitions", n, "percent", a.percent())
+		r := a.progress()
+		a.log.Info("reading the table's log", "partitions", n, "records", r.done, "of", r.all, "percent", r.percent(), "left", r.left.Round(time.Second))
 	}
 }
 
@@ -316,7 +318,7 @@ func (a *attempt) ready() error {
 	case a.silent != nil:
 		return fmt.Errorf("group %s: kafka does not answer: %w", a.group, a.silent)
 	case n > 0:
-		return a.not(fmt.Sprintf("reading the log of %d partitions, %d %%", n, a.percent()))
+		return a.not(fmt.Sprintf("reading the log of %d partitions, %s", n, a.progress()))
 	case !a.goka.Recovered() || joined == 0:
 		return a.not("joining")
 	case a.after != nil && time.Since(time.Unix(0, joined)) < calm:
@@ -325,17 +327,33 @@ func (a *attempt) ready() error {
 	return nil
 }
 
-// percent is how much of the logs of recovering partitions is read. The caller
-// holds the lock.
-func (a *attempt) percent() int64 {
-	var done, all int64
-	for n := range a.recovering {
-		if p := a.partitions[n]; p != nil {
-			d, l := p.store.progress()
-			done, all = done+d, all+l
-		}
+// recovery is how far the logs of a member's partitions are read.
+type recovery struct {
+	done, all int64         // records, or what compaction has left of them
+	left      time.Duration // at the pace so far; 0: not known
+}
+
+func (r recovery) percent() int64 { return 100 * r.done / max(1, r.all) }
+
+func (r recovery) String() string {
+	s := fmt.Sprintf("%d of %d records, %d %%", r.done, r.all, r.percent())
+	if r.left > 0 {
+		s += fmt.Sprintf(", about %v left", max(time.Second, r.left.Round(time.Second)))
 	}
-	return 100 * done / max(1, all)
+	return s
+}
+
+// progress is of all partitions that were taken over together, those that are
+// read already included. The caller holds the lock.
+func (a *attempt) progress() (r recovery) {
+	for _, p := range a.partitions {
+		done, all := p.store.progress()
+		r.done, r.all = r.done+done, r.all+all
+	}
+	if r.done > 0 {
+		r.left = time.Duration(float64(time.Since(a.reading)) * float64(r.all-r.done) / float64(r.done))
+	}
+	return r
 }
 
 // not says what the attempt is doing instead, and what is known of why.

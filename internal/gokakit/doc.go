@@ -46,6 +46,7 @@
 // Metrics, labelled by group: tidemark_processor_records_total,
 // tidemark_processor_changelog_acked_total, tidemark_processor_rebuilds_total,
 // tidemark_processor_fenced_total, tidemark_processor_repairs_total,
+// tidemark_processor_generations_total,
 // tidemark_processor_inflight_records, tidemark_processor_inflight_bytes,
 // tidemark_processor_input_lag_records (also by partition),
 // tidemark_store_flush_seconds.

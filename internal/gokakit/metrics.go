@@ -8,10 +8,10 @@ import (
 
 // metrics of one processor or view; names stand in the package comment.
 type metrics struct {
-	records, acked, rebuilds, fenced, repairs prometheus.Counter
-	inflight, inflightBytes                   prometheus.Gauge
-	flush                                     prometheus.Histogram
-	lag                                       *prometheus.GaugeVec
+	records, acked, rebuilds, fenced, repairs, generations prometheus.Counter
+	inflight, inflightBytes                                prometheus.Gauge
+	flush                                                  prometheus.Histogram
+	lag                                                    *prometheus.GaugeVec
 }
 
 // newMetrics makes the metrics of a group and registers them; a nil registerer
@@ -30,6 +30,7 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		rebuilds:      counter("tidemark_processor_rebuilds_total", "Times a failed processor was built anew."),
 		fenced:        counter("tidemark_processor_fenced_total", "Times another writer was found in the changelog."),
 		repairs:       counter("tidemark_processor_repairs_total", "Table keys written again behind a stale record."),
+		generations:   counter("tidemark_processor_generations_total", "Generations of the consumer group that the process was a member of."),
 		inflight:      gauge("tidemark_processor_inflight_records", "Emitted records without an ack."),
 		inflightBytes: gauge("tidemark_processor_inflight_bytes", "Bytes of emitted records without an ack."),
 		flush: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -43,7 +44,7 @@ func newMetrics(reg prometheus.Registerer, group string) (*metrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.records, m.acked, m.rebuilds, m.fenced, m.repairs, m.inflight, m.inflightBytes, m.flush, m.lag} {
+	for _, c := range []prometheus.Collector{m.records, m.acked, m.rebuilds, m.fenced, m.repairs, m.generations, m.inflight, m.inflightBytes, m.flush, m.lag} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

@@ -10,6 +10,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
+// Of every table on disk.
+const (
+	filterBitsOnDisk = 10 // per name
+	blockSize        = 4 << 10
+)
+
 // pebbleOptions are those of a store without a write-ahead log.
 func (s *store) pebbleOptions(log *slog.Logger) *pebble.Options {
 	o := &pebble.Options{
@@ -26,10 +32,12 @@ func (s *store) pebbleOptions(log *slog.Logger) *pebble.Options {
 			DataCorruption:  s.corrupt,
 		},
 	}
+	// Without a write-ahead log a loaded table must not wait in RAM.
+	o.Experimental.DisableIngestAsFlushable = func() bool { return true }
 	for i := range o.Levels {
-		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(filterBitsOnDisk)
 		o.Levels[i].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-		o.Levels[i].BlockSize = 4 << 10
+		o.Levels[i].BlockSize = blockSize
 	}
 	return o
 }

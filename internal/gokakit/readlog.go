@@ -17,12 +17,26 @@ func (p *Partition) ReadLog(ctx context.Context, from, to int64, visit func(key 
 		return err
 	}
 	from, to = max(from, b.start), min(to, b.end-1)
+	return readLog(ctx, p.client, p.table, p.number, from, to, func(records []*kgo.Record) error {
+		for _, r := range records {
+			if err := visit(string(r.Key), r.Value, r.Offset); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// readLog visits the records of a changelog from one offset up to and
+// including another, some at a time; they must not be kept. The log must reach
+// from from to to. It ends early with ctx.
+func readLog(ctx context.Context, c Client, table string, partition int, from, to int64, visit func([]*kgo.Record) error) error {
 	if from > to {
 		return nil
 	}
-	cl, err := p.client.franz(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
-		p.table: {int32(p.number): kgo.NewOffset().At(from)},
-	}), kgo.FetchMaxWait(100*time.Millisecond))
+	cl, err := c.franz(kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{
+		table: {int32(partition): kgo.NewOffset().At(from)},
+	}), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(100*time.Millisecond), kgo.FetchMaxPartitionBytes(2<<20))
 	if err != nil {
 		return err
 	}
@@ -33,18 +47,17 @@ func (p *Partition) ReadLog(ctx context.Context, from, to int64, visit func(key 
 			return ctx.Err()
 		}
 		if errs := fetches.Errors(); len(errs) > 0 {
-			return fmt.Errorf("reading changelog %s/%d: %w", p.table, p.number, errs[0].Err)
+			return fmt.Errorf("reading changelog %s/%d: %w", table, partition, errs[0].Err)
 		}
-		for _, r := range fetches.Records() {
-			if r.Offset > to {
-				return nil
+		records := fetches.Records()
+		if n := len(records); n > 0 && records[n-1].Offset >= to {
+			for n > 0 && records[n-1].Offset > to {
+				n--
 			}
-			if err := visit(string(r.Key), r.Value, r.Offset); err != nil {
-				return err
-			}
-			if r.Offset == to {
-				return nil
-			}
+			return visit(records[:n])
+		}
+		if err := visit(records); err != nil {
+			return err
 		}
 	}
 }

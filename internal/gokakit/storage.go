@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -21,6 +22,8 @@ type stores struct {
 	dir    string // state directory of the table
 	opts   storeOptions
 	log    *slog.Logger
+
+	loading chan struct{} // has room for one load more
 
 	mu     sync.RWMutex
 	byPart map[int]*store
@@ -48,7 +51,7 @@ func newStores(table string, partitions int, schema Schema, dir string, opts sto
 	if opts.cache == nil {
 		opts.cache = sharedCache()
 	}
-	return &stores{table: table, schema: schema, dir: dir, log: log, byPart: map[int]*store{}, opts: opts}
+	return &stores{table: table, schema: schema, dir: dir, log: log, byPart: map[int]*store{}, opts: opts, loading: make(chan struct{}, runtime.GOMAXPROCS(0))}
 }
 
 // get finds an open partition; nil when it is not open here.
@@ -100,6 +103,8 @@ func (t *stores) replay(ctx goka.UpdateContext, key string, value []byte) (chang
 type keeper interface {
 	// opened is told of a store before the log is read into it.
 	opened(partition int, s *store)
+	// load may read the log before goka does.
+	load(partition int, s *store) error
 	// recovered is told that the log is read to its end; goka calls it for
 	// standby partitions too, may still do so after closing, and does so when it
 	// has given up reading.
@@ -141,10 +146,15 @@ func (g *gokaStorage) Close() error {
 	return g.stores.close(g.partition, g.store)
 }
 
-// GetOffset is asked each time that goka begins to read the log. From the
-// second time on the log may have become another one.
+// GetOffset is asked each time that goka begins to read the log. The first time
+// most of it is read here; from the second on it may have become another one.
 func (g *gokaStorage) GetOffset(none int64) (int64, error) {
-	if g.loads++; g.loads > 1 {
+	if g.loads++; g.loads == 1 {
+		if err := g.keeper.load(g.partition, g.store); err != nil {
+			g.keeper.fail(err)
+			return 0, err
+		}
+	} else {
 		b, err := g.logs.bounds(g.stores.table, g.partition)
 		if err != nil {
 			return 0, err

@@ -379,6 +379,12 @@ func (s *store) settleRow(r *row, value []byte, name int) {
 	}
 }
 
+func (s *store) locked(f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f()
+}
+
 // offset is the changelog offset that acked rows reach; -1 for none.
 func (s *store) offset() int64 {
 	s.mu.RLock()

@@ -46,8 +46,23 @@ func (s *store) open(log *slog.Logger, b logBounds) error {
 	s.opened.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.buildFilter(0)
+	s.buildFilter(s.expectedNames())
 	return nil
+}
+
+// Sizes that a filter is chosen by.
+const (
+	bytesPerName   = 64      // on disk, about
+	namesPerRecord = 3       // of the log: a value, a row, its group
+	maxExpected    = 1 << 21 // names: an offset may be gone from the log, or a key come often
+)
+
+// expectedNames is about how many names the store has, and will have when the
+// log is read.
+func (s *store) expectedNames() int {
+	m := s.db.Metrics()
+	total := m.Total()
+	return int(total.TablesSize)/bytesPerName + min(maxExpected, namesPerRecord*int(s.goal-s.from))
 }
 
 // openDB opens Pebble and reads what the store says of itself. The reason why

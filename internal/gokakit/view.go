@@ -191,6 +191,9 @@ func (f *follower) fail(err error) { f.cancel(err) }
 
 func (f *follower) opened(n int, s *store) { f.hold(n, s) }
 
+// load leaves the whole log to goka: OnUpdate is told of each change.
+func (f *follower) load(int, *store) error { return nil }
+
 // recovered must not make a partition readable that is closed, or that is not
 // read to its end.
 func (f *follower) recovered(n int, s *store) error {
