@@ -16,8 +16,8 @@ import (
 )
 
 // generate writes the table of a name: config; streams; message M or enum E of
-// records.proto; struct S of topology/event.go; or of a stream the list of what
-// a reader can rely on: reading STREAM.
+// records.proto; struct S of topology/event.go; partitions; or of a stream the
+// list of what a reader can rely on: reading STREAM.
 func generate(name string) (string, error) {
 	sort, what, _ := strings.Cut(name, " ")
 	switch sort {
@@ -31,6 +31,8 @@ func generate(name string) (string, error) {
 		return protoTable("enum", what)
 	case "struct":
 		return structTable(what)
+	case "partitions":
+		return partitionsTable(), nil
 	case "reading":
 		return reading(what)
 	}
@@ -203,6 +205,27 @@ func streamsTable() (string, error) {
 		rows = append(rows, []string{code(s.Topic), fmt.Sprint(s.Partitions), s.Key, s.PlacedBy, keep, s.For})
 	}
 	return table([]string{"topic", "partitions", "key", "placed by", "kept", "read by"}, rows), nil
+}
+
+// partitionsTable says where some keys lie.
+func partitionsTable() string {
+	const partitions = 8
+	var rows [][]string
+	for _, key := range []string{
+		topology.TargetKey(topology.Like, "V9001"), topology.TargetKey(topology.Like, "a:b"), topology.TargetKey(topology.Follow, "赞"),
+		topology.ProgressKey(5, 2), topology.OnPartition(3, "like:u7:V9001"),
+	} {
+		hash := "not asked"
+		if _, _, named := topology.CutPartition(key); !named {
+			hash = fmt.Sprintf("%08x", topology.Murmur2(key))
+		}
+		at, err := topology.PartitionOf(key, partitions)
+		if err != nil {
+			panic(err) // the keys above name partitions that are there
+		}
+		rows = append(rows, []string{code(key), hash, fmt.Sprint(at)})
+	}
+	return table([]string{"key", "murmur2", "partition"}, rows)
 }
 
 func reading(stream string) (string, error) {
