@@ -132,4 +132,4 @@ test-real: ## run the broker's tests on the Kafka of make real-up
 bench-real: ## the built-in emitter beside Debezium, on what make real-up DEBEZIUM=1 runs
 	@go run ./real status
 	@. .real/endpoints && TIDEMARK_BENCH_KAFKA=$$KAFKA TIDEMARK_BENCH_CONNECT=$$CONNECT \
-		TIDEMARK_BENCH_CONNECT_PID=$$(cat .real/pids/connect) go run ./bench feed
+		TIDEMARK_BENCH_CONNECT_PID=$$(cat .real/pids/connect) go run ./bench feed feed-latency

@@ -6,6 +6,10 @@
 //	            ceiling: consume and produce the same bytes with franz-go
 //	relations   commands committed by the grouped transaction
 //	            ceiling: bare pgx batches of the same rows
+//	seals       5,000 commands/s with a sealer and without, in turns
+//	feed        a backlog through the built-in emitter and through Debezium, in
+//	            turns, on a real Kafka (make bench-real; else skipped)
+//	feed-latency  commit to Kafka through both, likewise
 //	freshness   commit to view, end to end in one process
 //	queries     batch queries of 50 targets over HTTP
 //	restart     a killed worker of 2,000,000 relations: on its local store, and on
@@ -34,6 +38,9 @@ type measurement struct {
 var measurements = []measurement{
 	{"projection", benchProjection},
 	{"relations", benchRelations},
+	{"seals", benchSeals},
+	{"feed", benchFeed},
+	{"feed-latency", benchFeedLatency},
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
 	{"restart", benchRestart},
@@ -50,6 +57,9 @@ func main() {
 func run(names []string) error {
 	if slices.Equal(names, []string{brokerCommand}) {
 		return runBroker()
+	}
+	if len(names) == 2 && names[0] == feedCommand {
+		return runFeedEmitter(names[1])
 	}
 	if len(names) == 2 && names[0] == workerCommand {
 		return runWorker(names[1])
