@@ -104,6 +104,26 @@ func (o *Outbox) eachID(ctx context.Context, shard int, ids idset.Ranges, condit
 	})
 }
 
+// Events visits the relation rows with ids from..to: the id of each, and of its
+// event. first is the lowest id of the outbox; 0 when it is empty.
+func (o *Outbox) Events(ctx context.Context, shard int, from, to int64, visit func(id int64, event string) error) (first int64, err error) {
+	err = o.read(ctx, shard, "events of the outbox", func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT coalesce(min(id), 0) FROM outbox").Scan(&first); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, "SELECT id, coalesce(payload->>'eventId', '') FROM outbox WHERE id BETWEEN $1 AND $2 AND aggregatetype = $3 ORDER BY id",
+			from, to, topology.AggregateRelation)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var event string
+		_, err = pgx.ForEachRow(rows, []any{&id, &event}, func() error { return visit(id, event) })
+		return err
+	})
+	return first, err
+}
+
 // Rows visits the relation rows among ids, in order. It stops at visit's first
 // error.
 func (o *Outbox) Rows(ctx context.Context, shard int, ids idset.Ranges, visit func(topology.OutboxRow) error) error {

@@ -226,6 +226,9 @@ func healGaps(ctx context.Context, cfg config.Config, filter control.GapFilter, 
 				return err
 			}
 			h.say("shard %d, seal %d: wrote %d rows of the outbox and %d rebuilt from relations", g.Shard, g.Seal, sent.Rows, sent.Facts)
+			if sent.Above > 0 {
+				h.say("shard %d, seal %d: %d relations have a new version, above facts that were counted and are lost", g.Shard, g.Seal, sent.Above)
+			}
 		}
 	}
 	if !h.yes {

@@ -3,6 +3,7 @@
 //	intake: a proof does not agree ─▶ Keeper.Suspect ─▶ which of the ids in question are rows of the outbox?
 //	                                      │                 none: an aborted transaction, nothing is missing
 //	a row was deleted by hand ────────────┤
+//	counted rows are gone from the shard ─┤ (failover, restore: events compared, see lost.go)
 //	                                      ▼
 //	                       control database: gap (shard, seal, exact ids, cause), audit, metric
 //	                                      ▼
@@ -22,6 +23,16 @@
 // A row that is no longer in the outbox is rebuilt from the relation's fact as
 // it is now: its present state and version, under the row's id. The gap's note
 // says so. That makes counts right; the versions in between are gone.
+//
+// # What a shard has lost
+//
+// After a failover to a standby that was behind, or a restore, rows that were
+// counted are gone, and their ids and seal numbers come a second time. Their
+// gap (cause source-went-back) has the ids of both, what is missing and what
+// is lost; the lost facts themselves stand beside it in the control database.
+// Healing has the shard write each relation anew, in the state that it has now,
+// under a version above the lost one: nothing else can put counts right, since
+// who has a version takes no lower one (I3).
 //
 // # Metrics
 //

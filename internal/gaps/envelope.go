@@ -60,12 +60,16 @@ func (w writer) row(r topology.OutboxRow) (*kgo.Record, error) {
 // rebuiltEvents is the name space of the event ids of rebuilt rows.
 var rebuiltEvents = uuid.MustParse("6f0dd2fb-6a8f-4a39-9f0c-3b7c3f4b9a51")
 
+func rebuiltEvent(shard int, relation string, version uint64) string {
+	return uuid.NewSHA1(rebuiltEvents, fmt.Appendf(nil, "%d|%s|%d", shard, relation, version)).String()
+}
+
 // fact is the record of a relation as it is now, in place of a row that is no
 // longer in the outbox. The same fact has the same event id each time.
 func (w writer) fact(id int64, f evidence.Fact) (*kgo.Record, error) {
 	key := f.Relation.Key()
 	payload, err := json.Marshal(topology.Event{
-		EventID:      uuid.NewSHA1(rebuiltEvents, fmt.Appendf(nil, "%d|%s|%d", w.shard, key, f.Version)).String(),
+		EventID:      rebuiltEvent(w.shard, key, f.Version),
 		AggregateKey: key, Kind: f.Relation.Kind.String(), UserID: f.Relation.User, TargetID: f.Relation.Target,
 		RelationVersion: f.Version, AbsoluteState: f.State.String(), SourceShard: w.shard, StateChangedAt: f.StateChangedAt.UTC(),
 	})

@@ -55,6 +55,7 @@ func (h *Healer) Close() { h.client.Close() }
 type Sent struct {
 	Rows  int // read again from the outbox
 	Facts int // rebuilt from relations as they are now
+	Above int // relations that were written again, above versions that the shard has lost
 }
 
 // Heal writes the rows that g names into the change feed; g then is healing,
@@ -76,8 +77,12 @@ func (h *Healer) Heal(ctx context.Context, g control.Gap, by string) (Sent, erro
 		record, err := w.row(r)
 		return out.send(ctx, record, err)
 	})
+	var lost idset.Ranges
 	if err == nil {
-		sent.Facts, err = h.rebuild(ctx, g, g.Missing.Without(present), w, out)
+		sent.Above, lost, err = h.supersede(ctx, g, w, out)
+	}
+	if err == nil {
+		sent.Facts, err = h.rebuild(ctx, g, g.Missing.Without(present).Without(lost), w, out)
 	}
 	if err = errors.Join(err, out.wait(ctx)); err != nil {
 		return sent, fmt.Errorf("healing the gap of shard %d, seal %d: %w", g.Shard, g.Seal, err)

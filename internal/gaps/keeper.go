@@ -27,6 +27,8 @@ type rows interface {
 	RelationIDs(ctx context.Context, shard int, ids idset.Ranges) (idset.Ranges, error)
 	PresentIDs(ctx context.Context, shard int, ids idset.Ranges) (idset.Ranges, error)
 	Rows(ctx context.Context, shard int, ids idset.Ranges, visit func(topology.OutboxRow) error) error
+	Events(ctx context.Context, shard int, from, to int64, visit func(id int64, event string) error) (first int64, err error)
+	Supersede(ctx context.Context, shard int, r topology.Relation, version uint64, operationID string) error
 	Fact(ctx context.Context, shard int, r topology.Relation) (f evidence.Fact, ok bool, err error)
 	FactsChanged(ctx context.Context, shard int, from, to time.Time, visit func(evidence.Fact) error) error
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/evidence"
 	"github.com/tidemark/tidemark/internal/idset"
@@ -14,16 +16,20 @@ import (
 
 // findings are what became of the ids in question.
 type findings struct {
-	missing  idset.Ranges // rows of the outbox that did not come
-	deleted  idset.Ranges // rows that did not come and were deleted by hand
-	vanished idset.Ranges // ids among which others are that the proof counted
-	lost     int64        // how many those are
-	all      bool         // every row of the interval is named, for want of better
+	missing  idset.Ranges       // rows of the outbox that did not come
+	deleted  idset.Ranges       // rows that did not come and were deleted by hand
+	vanished idset.Ranges       // ids among which others are that the proof counted
+	lost     int64              // how many those are
+	all      bool               // every row of the interval is named, for want of better
+	counted  []control.LostFact // facts that were counted, and that the shard has lost
 	note     string
 }
 
-func (f findings) ids() idset.Ranges { return f.missing.Union(f.deleted).Union(f.vanished) }
-func (f findings) rows() int64       { return f.missing.Count() + f.deleted.Count() + f.lost }
+func (f findings) gone() idset.Ranges { return comparison{lost: f.counted}.lostIDs() }
+func (f findings) ids() idset.Ranges {
+	return f.missing.Union(f.deleted).Union(f.vanished).Union(f.gone())
+}
+func (f findings) rows() int64 { return f.missing.Union(f.gone()).Count() + f.deleted.Count() + f.lost }
 
 // Suspect looks up which of the ids in question are rows of the outbox and
 // records those as gaps, each with its seal. It may be told the same again.
@@ -40,8 +46,12 @@ func (k *Keeper) Suspect(ctx context.Context, s *tidemarkv1.Suspicion) error {
 		k.log.Info("nothing is missing: every row of the interval came", "shard", shard, "seal", s.Seal)
 		return nil
 	}
+	if err := k.cfg.Control.AddLostFacts(ctx, shard, f.counted); err != nil {
+		return err
+	}
 	// With the seal before the interval, for its time.
-	seals, err := k.cfg.Outbox.Seals(ctx, shard, s.FromId-2, s.ToId-1)
+	ids := f.ids()
+	seals, err := k.cfg.Outbox.Seals(ctx, shard, min(s.FromId, ids[0].From)-2, max(s.ToId-1, ids[len(ids)-1].To))
 	if err != nil {
 		return err
 	}
@@ -49,7 +59,7 @@ func (k *Keeper) Suspect(ctx context.Context, s *tidemarkv1.Suspicion) error {
 	if err != nil {
 		return err
 	}
-	for _, g := range bySeal(s.Seal, f.ids(), seals) {
+	for _, g := range bySeal(s.Seal, ids, seals) {
 		g.Shard, g.Cause, g.Note, g.Exact = shard, cause, f.note, f.lost == 0
 		g.FirstSeen = time.UnixMicro(s.DetectedAtUs).UTC()
 		if f.lost > 0 {
@@ -73,7 +83,51 @@ func (k *Keeper) raise(ctx context.Context, g control.Gap) error {
 	return nil
 }
 
+// find looks up what is missing, by ids, and where that leaves something open,
+// event by event.
 func (k *Keeper) find(ctx context.Context, s *tidemarkv1.Suspicion) (f findings, err error) {
+	if !s.WentBack {
+		if f, err = k.findIDs(ctx, s); err != nil || s.Unchecked || s.Part > 0 {
+			return f, err
+		}
+		if explained, err := k.explained(ctx, s, f); err != nil || explained {
+			return f, err
+		}
+	}
+	c, err := k.compare(ctx, int(s.Shard), time.UnixMicro(s.DetectedAtUs), s.FromId, s.ToId-1)
+	if err != nil || !c.back && !s.WentBack {
+		return f, err
+	}
+	if f.all {
+		f = findings{} // now it is known which rows it is
+	}
+	f.counted, f.missing = c.lost, f.missing.Union(c.missing)
+	if len(c.lost) > 0 {
+		f.note = fmt.Sprintf("%d facts were counted that the shard has lost since; healing writes their relations again, above them", len(c.lost))
+	}
+	return f, nil
+}
+
+// explained tells that an interval's totals are those of what came and what is
+// missing.
+func (k *Keeper) explained(ctx context.Context, s *tidemarkv1.Suspicion, f findings) (bool, error) {
+	if !s.Counted || s.Parts > 1 || s.ReceivedRows+f.rows() != s.ProvenRows {
+		return false, nil
+	}
+	if s.Blind || f.lost > 0 || len(f.deleted) > 0 {
+		return true, nil // there is no sum to compare with
+	}
+	sum := s.ReceivedXor
+	_, err := k.cfg.Outbox.Events(ctx, int(s.Shard), s.FromId, s.ToId-1, func(id int64, event string) error {
+		if f.missing.Contains(id) {
+			sum ^= xxhash.Sum64String(event)
+		}
+		return nil
+	})
+	return sum == s.ProvenXor, err
+}
+
+func (k *Keeper) findIDs(ctx context.Context, s *tidemarkv1.Suspicion) (f findings, err error) {
 	absent := idset.Ranges{{From: s.FromId, To: s.ToId - 1}}
 	if !s.Unchecked {
 		if err := absent.UnmarshalBinary(s.Absent); err != nil {
@@ -185,7 +239,8 @@ func bySeal(told uint64, ids idset.Ranges, seals []evidence.Seal) []control.Gap 
 	}
 	rest := ids
 	for _, s := range seals {
-		add(s.Seal, rest.Within(s.FromID, s.ToID-1))
+		// The seal's own row is no fact; a lost one may have had its id.
+		add(s.Seal, rest.Within(s.FromID, s.ToID))
 		rest = rest.Without(idset.Ranges{{From: s.FromID, To: s.ToID}})
 	}
 	add(told, rest)
@@ -204,7 +259,7 @@ const maxRanges = 20_000
 // cause judges what probably made the gap.
 func (k *Keeper) cause(ctx context.Context, s *tidemarkv1.Suspicion, f findings, seals []evidence.Seal) (control.Cause, error) {
 	switch {
-	case s.WentBack:
+	case s.WentBack || len(f.counted) > 0:
 		return control.CauseSourceWentBack, nil
 	case s.Unchecked:
 		return control.CauseTooManyIDs, nil

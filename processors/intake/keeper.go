@@ -71,10 +71,21 @@ func (k *keeper) take(r topology.Record, s sighting) error {
 }
 
 // raise writes a suspicion unless the table has it: it may be recorded already.
+// One of another interval is of a history that the source has lost.
 func (k *keeper) raise(s *tidemarkv1.Suspicion) error {
 	key := topology.SuspicionKey(k.shard, s.Seal, int(s.Part))
-	if have, err := k.part.Get(key); err != nil || have != nil {
+	value, err := k.part.Get(key)
+	if err != nil {
 		return err
+	}
+	if value != nil {
+		row, err := readRow(value)
+		if err != nil {
+			return err
+		}
+		if have := row.GetSuspicion(); have.GetFromId() == s.FromId && have.GetToId() == s.ToId {
+			return nil
+		}
 	}
 	k.metrics.suspicions.Inc()
 	k.log.Warn("a seal's proof and what came do not agree; comparing with the outbox",

@@ -97,6 +97,9 @@ func (l *ledger) take(offset, timeUs int64, s sighting) []*tidemarkv1.Suspicion 
 	case sawRelation:
 		l.relation(s)
 	case sawSeal:
+		if l.contradicts(s) {
+			return l.wentBack(s.seal, s.id)
+		}
 		l.seal(s)
 	case sawProof:
 		raised := l.prove(s.proof)
@@ -200,7 +203,7 @@ func (l *ledger) prove(p topology.SealProof) []*tidemarkv1.Suspicion {
 		return nil
 	}
 	if p.ToID <= l.settled {
-		return l.wentBack(p)
+		return l.wentBack(p.Seal, p.ToID)
 	}
 	r, counted := l.counted(p)
 	agrees := counted && r.rows == p.Rows && (r.blind || r.xor == p.XorSum)
@@ -219,13 +222,35 @@ func (l *ledger) counted(p topology.SealProof) (received, bool) {
 	return r, ok
 }
 
-// wentBack is a new seal with an old id: the source lost what it had, in a
-// failover or by a restore. What was received under these ids says nothing of
-// their new rows; the next seal is where complete reading begins again.
-func (l *ledger) wentBack(p topology.SealProof) []*tidemarkv1.Suspicion {
-	raised := l.describe(p)
+// contradicts tells that a seal cannot be of the history that the ledger has
+// read: its number was another row's, or it takes an old number for a new row.
+// A seal that is read again has the row that it had.
+func (l *ledger) contradicts(s sighting) bool {
+	switch {
+	case !l.anchored || s.seal == 0 || l.proven == 0:
+		return false
+	case s.seal == l.proven:
+		return s.id != l.settled
+	case s.seal < l.proven:
+		return s.id > l.settled
+	case s.id <= l.settled:
+		return true
+	}
+	for _, r := range l.intervals {
+		if r.seal == s.seal {
+			return r.to != s.id
+		}
+	}
+	return false
+}
+
+// wentBack: the source lost what it had, in a failover or by a restore. Numbers
+// of seals and ids of rows may come a second time, and what was received says
+// nothing of the new rows up to this seal's; complete reading begins behind it.
+func (l *ledger) wentBack(seal uint64, id int64) []*tidemarkv1.Suspicion {
+	raised := l.describe(topology.SealProof{Seal: seal, FromID: min(l.settled+1, id), ToID: id})
 	raised.Unchecked, raised.WentBack = true, true
-	l.anchored = false
+	l.anchor(seal, id)
 	return []*tidemarkv1.Suspicion{raised}
 }
 

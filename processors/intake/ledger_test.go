@@ -251,23 +251,67 @@ func TestALedgerThatBeganInTheMiddleWaitsForASeal(t *testing.T) {
 	}
 }
 
-// The source went back behind a seal, as after a failover that lost commits.
+// The source went back behind a seal, as after a failover that lost commits:
+// numbers of seals, and perhaps ids, come a second time.
 func TestASourceThatWentBackIsNoticed(t *testing.T) {
-	l := newLedger(0)
-	see(l, 1, 2, 3)
-	sealAt(l, 1, 4)
-	if raised := prove(l, 1, 4, 1, 3, 1, 2, 3); raised != nil {
-		t.Fatal(raised)
+	begin := func() *ledger {
+		l := newLedger(0)
+		see(l, 1, 2, 3)
+		sealAt(l, 1, 4)
+		see(l, 5, 6)
+		sealAt(l, 2, 7)
+		if raised := prove(l, 1, 4, 1, 3, 1, 2, 3); raised != nil {
+			t.Fatal(raised)
+		}
+		see(l, 9, 10)
+		sealAt(l, 3, 11)
+		if raised := prove(l, 5, 7, 2, 2, 5, 6); raised != nil {
+			t.Fatal(raised)
+		}
+		return l
 	}
-	raised := prove(l, 1, 3, 2, 1)
-	if len(raised) != 1 || !raised[0].Unchecked || raised[0].FromId != 1 || raised[0].ToId != 3 || l.anchored {
-		t.Fatalf("raised %v, anchored %v", raised, l.anchored)
+	take := func(l *ledger, seal uint64, id int64) []*tidemarkv1.Suspicion {
+		return l.take(l.offset+1, 0, sighting{kind: sawSeal, id: id, seal: seal})
 	}
-	sealAt(l, 3, 6)
-	see(l, 7)
-	sealAt(l, 4, 8)
-	if raised := prove(l, 7, 8, 4, 1, 7); raised != nil {
-		t.Fatalf("reading is complete again, and yet: %v", raised)
+	for name, c := range map[string]struct {
+		seal uint64
+		id   int64
+		want bool
+	}{
+		"read again":                    {1, 4, false},
+		"the proven one again":          {2, 7, false},
+		"one that waits, again":         {3, 11, false},
+		"the next":                      {4, 15, false},
+		"an old number for a new row":   {1, 40, true},
+		"the proven number, lower row":  {2, 6, true},
+		"the proven number, higher row": {2, 8, true},
+		"a number that waits":           {3, 12, true},
+		"a new number for an old row":   {4, 6, true},
+	} {
+		l := begin()
+		raised := take(l, c.seal, c.id)
+		if (len(raised) == 1) != c.want {
+			t.Errorf("%s: raised %v", name, raised)
+			continue
+		}
+		if !c.want {
+			continue
+		}
+		if r := raised[0]; !r.WentBack || !r.Unchecked || r.Seal != c.seal || r.ToId != c.id || r.FromId > c.id {
+			t.Errorf("%s: raised %v", name, r)
+		}
+		if raised := prove(l, 1, c.id, c.seal, 3); raised != nil {
+			t.Errorf("%s: the proof of that seal raises %v", name, raised)
+		}
+		see(l, c.id+2)
+		take(l, c.seal+1, c.id+3)
+		if raised := prove(l, c.id+1, c.id+3, c.seal+1, 1, c.id+2); raised != nil {
+			t.Errorf("%s: reading is complete again, and yet: %v", name, raised)
+		}
+	}
+	l := begin()
+	if raised := prove(l, 1, 3, 4, 1); len(raised) != 1 || !raised[0].WentBack || l.proven != 4 || l.settled != 3 {
+		t.Fatalf("a proof of an old row: raised %v, proven %d", raised, l.proven)
 	}
 }
 
