@@ -187,6 +187,37 @@ func TestG05FinalProduceErrorIsNeverSkipped(t *testing.T) {
 	e.awaitState(StateStreaming)
 }
 
+// TestK10NoTransactions: what Kafka's transactions do to a paused producer
+// cannot happen, since the feed uses none.
+func TestK10NoTransactions(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	cluster := testenv.Cluster(t, r.cfg.Brokers)
+	var writes atomic.Int64
+	cluster.Control(func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		switch q := req.(type) {
+		case *kmsg.ProduceRequest:
+			if writes.Add(1); q.TransactionID != nil || q.Acks != -1 {
+				t.Errorf("a write with transaction %v and acks %d", q.TransactionID, q.Acks)
+			}
+		case *kmsg.InitProducerIDRequest:
+			if q.TransactionalID != nil {
+				t.Errorf("a producer of transactions: %s", *q.TransactionalID)
+			}
+		case *kmsg.AddPartitionsToTxnRequest, *kmsg.EndTxnRequest, *kmsg.TxnOffsetCommitRequest:
+			t.Errorf("a transaction: %T", req)
+		}
+		return nil, nil, false
+	})
+	r.start()
+	r.insert(10)
+	r.awaitRows(10)
+	if writes.Load() == 0 {
+		t.Error("no write was seen")
+	}
+}
+
 // TestKafkaIsAwayAtStart: the emitter says so, does not take the slot, and
 // begins when Kafka is there.
 func TestKafkaIsAwayAtStart(t *testing.T) {

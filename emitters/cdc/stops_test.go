@@ -200,6 +200,29 @@ func TestD02CopyEndsInTheMiddle(t *testing.T) {
 	}
 }
 
+// TestD03LogicalMessagesEndInTheMiddle of a transaction: neither its rows are
+// lost nor do they pass for seen, though messages stand around each.
+func TestD03LogicalMessagesEndInTheMiddle(t *testing.T) {
+	r := newRig(t)
+	r.ensureSlot()
+	p := r.throughProxy()
+	rows := 0
+	for i, how := range append(ends, ends...) {
+		r.start(killable).caughtUp(r)
+		r.exec("BEGIN")
+		for range 3 {
+			r.exec("SELECT pg_logical_emit_message(true, 'heartbeat', 'x'), pg_logical_emit_message(false, 'heartbeat', 'x')")
+			r.insert(1)
+		}
+		r.exec("SELECT pg_logical_emit_message(true, 'heartbeat', 'x')")
+		r.exec("COMMIT")
+		rows += 3
+		r.endAt(p, how, nth(msgInsert, 2, []verdict{hold, withhold}[i/len(ends)]))
+	}
+	r.start()
+	checkOrder(t, r.awaitRows(rows))
+}
+
 // TestD05C03TheConfirmedPositionNeverGoesBack: not in what a session tells,
 // which begins where the slot is, and not in the slot. A killed session may
 // have told more than PostgreSQL has read.

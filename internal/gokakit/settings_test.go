@@ -88,7 +88,8 @@ func TestUnsafeSettingsAreRefused(t *testing.T) {
 }
 
 // What the broker sees: acks from all replicas, idempotent batches whose
-// sequences have no gap, static members, and only topics that exist (G30).
+// sequences have no gap, no transactions (K10), static members, and only topics
+// that exist (G30).
 func TestRequestsAreSafe(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -104,6 +105,9 @@ func TestRequestsAreSafe(t *testing.T) {
 	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
 		r := req.(*kmsg.ProduceRequest)
+		if r.TransactionID != nil {
+			note("transaction %s", *r.TransactionID)
+		}
 		for _, topic := range r.Topics {
 			for _, p := range topic.Partitions {
 				if topic.TopicID != info.TopicID && topic.Topic != w.table {
