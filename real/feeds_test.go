@@ -333,7 +333,8 @@ func around(text []byte, at int) []byte {
 // compareEffects feeds both to intake, as if they had come on one topic.
 func (f *feeds) compareEffects(ours, theirs []topology.Record, outcomes map[intake.Outcome]int) {
 	f.t.Helper()
-	core, err := intake.NewCore(f.builtIn, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), f.builtIn.Config.CountPartitions))
+	core, err := intake.NewCore(f.builtIn, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), f.builtIn.Config.CountPartitions),
+		topology.NewReverseGeneration(1, f.builtIn.Config.LikerPartitions, f.builtIn.Config.ReverseShards))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -36,6 +36,7 @@ func startCounting(t *testing.T, topo *topology.Topology) {
 	manifest := topology.NewManifest(1, 1, 1, few, topo.Config.CountPartitions)
 	in, err := intake.New(intake.Config{
 		Client: client, Topology: topo, Manifest: manifest, StateDir: t.TempDir(), Instance: "1", Logger: slog.New(slog.DiscardHandler),
+		Reverse: topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -149,7 +149,8 @@ func parseHex4(s string) (int, bool) {
 
 // OnPartition gives key a prefix that puts it on a chosen partition.
 func OnPartition(partition int, key string) string {
-	return string(append(append(appendHex4(make([]byte, 0, 5+len(key)), partition), '|'), key...))
+	var b [4]byte
+	return string(appendHex4(b[:0], partition)) + "|" + key // one allocation
 }
 
 // CutPartition splits a key made by OnPartition.
@@ -167,6 +168,13 @@ func CountedKey(partition, vbucket int, r Relation) string {
 	b := append(appendHex4(make([]byte, 0, 32+len(r.User)+len(r.Target)), partition), '|')
 	b = append(appendHex4(b, vbucket), '|')
 	return string(r.AppendKey(b))
+}
+
+// CountedKeyOf is CountedKey by the relation's key.
+func CountedKeyOf(partition, vbucket int, relationKey string) string {
+	var buf [9]byte
+	b := append(appendHex4(buf[:0], partition), '|')
+	return string(appendHex4(b, vbucket)) + "|" + relationKey // one allocation
 }
 
 // ParseCountedKey reads a CountedKey.

@@ -37,6 +37,9 @@ func TestKeysReadBack(t *testing.T) {
 		}
 		p := rapid.IntRange(0, MaxPartitions-1).Draw(t, "partition")
 		v := rapid.IntRange(0, MaxPartitions-1).Draw(t, "bucket")
+		if a, b := CountedKey(p, v, r), CountedKeyOf(p, v, r.Key()); a != b {
+			t.Fatalf("counted keys %q and %q", a, b)
+		}
 		gp, gv, gr, err := ParseCountedKey(CountedKey(p, v, r))
 		if err != nil || gp != p || gv != v || gr != r {
 			t.Fatalf("counted key %q read back %d %d %+v, %v", CountedKey(p, v, r), gp, gv, gr, err)

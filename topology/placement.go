@@ -110,12 +110,14 @@ func (m Manifest) Checksum() uint64 {
 
 // Place says where a relation is counted.
 func (m Manifest) Place(r Relation) *tidemarkv1.Placement {
+	p := new(tidemarkv1.Placement)
+	m.PlaceIn(p, r)
+	return p
+}
+
+// PlaceIn writes to p where a relation is counted.
+func (m Manifest) PlaceIn(p *tidemarkv1.Placement, r Relation) {
 	v := m.Contract.VirtualBucket(r)
-	return &tidemarkv1.Placement{
-		BucketSpace:   m.BucketSpace,
-		VirtualBucket: uint32(v),
-		Partition:     uint32(m.Routes[v].Partition),
-		RouteEpoch:    m.Routes[v].Epoch,
-		Generation:    m.Generation,
-	}
+	p.BucketSpace, p.VirtualBucket, p.Generation = m.BucketSpace, uint32(v), m.Generation
+	p.Partition, p.RouteEpoch = uint32(m.Routes[v].Partition), m.Routes[v].Epoch
 }

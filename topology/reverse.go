@@ -72,12 +72,15 @@ func (g ReverseGeneration) ShardsByPartition(k Kind, target string) map[int][]in
 
 // Place says where the reverse index keeps a relation.
 func (g ReverseGeneration) Place(r Relation) *tidemarkv1.ReversePlacement {
+	p := new(tidemarkv1.ReversePlacement)
+	g.PlaceIn(p, r)
+	return p
+}
+
+// PlaceIn writes to p where the reverse index keeps a relation.
+func (g ReverseGeneration) PlaceIn(p *tidemarkv1.ReversePlacement, r Relation) {
 	shard := g.Shard(r.User)
-	return &tidemarkv1.ReversePlacement{
-		Generation:   g.ID,
-		ReverseShard: uint32(shard),
-		Partition:    uint32(g.Partition(r.Kind, r.Target, shard)),
-	}
+	p.Generation, p.ReverseShard, p.Partition = g.ID, uint32(shard), uint32(g.Partition(r.Kind, r.Target, shard))
 }
 
 // Check refuses a generation that this code cannot follow, or that was made for
@@ -104,10 +107,10 @@ func (g ReverseGeneration) Check(partitions, shards int) error {
 // LikerKey is the key of a relation in liker-changes and the likers table:
 // partition | generation | reverse shard | relation.
 func LikerKey(p *tidemarkv1.ReversePlacement, relationKey string) string {
-	b := append(appendHex4(make([]byte, 0, 15+len(relationKey)), int(p.Partition)), '|')
+	var buf [14]byte
+	b := append(appendHex4(buf[:0], int(p.Partition)), '|')
 	b = append(appendHex4(b, int(p.Generation)), '|')
-	b = append(appendHex4(b, int(p.ReverseShard)), '|')
-	return string(append(b, relationKey...))
+	return string(appendHex4(b, int(p.ReverseShard))) + "|" + relationKey // one allocation
 }
 
 // CutLikerKey splits a LikerKey into its parts.

@@ -143,7 +143,7 @@ func TestRolesApart(t *testing.T) {
 	feed := o.runRole("feed", "cdc")
 	in := o.runRole("in", "intake")
 	count := o.runRole("count", "projection")
-	show := o.runRole("show", "display")
+	show := o.runRole("show", "display", "likers")
 	all := []*role{web, feed, in, count, show}
 	for _, r := range all {
 		eventually(t, func() error { return r.says(t, false, "[-] control: ", "connection refused") })

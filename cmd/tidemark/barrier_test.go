@@ -132,11 +132,11 @@ func TestABarrierPassesAProjectionThatIsKilled(t *testing.T) {
 	r.commit(5)
 	r.verified() // several seals later
 	for range 3 {
-		p := r.run("projection", "display")
+		p := r.run("projection", "likers", "display")
 		eventually(t, func() error { return r.projects(b.Shards[0].Seal) })
 		p.kill()
 	}
-	r.run("projection", "display")
+	r.run("projection", "likers", "display")
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	passages, err := barrier.Reader{Brokers: r.cfg.Kafka.Brokers, Topology: r.topo}.Wait(ctx, b.ID, b.Shards[0].SealedAt)

@@ -103,7 +103,7 @@ func demo(ctx context.Context, f *demoFlags, scr *screen) (report demoReport, er
 	say := func(format string, a ...any) { scr.say("demo: "+format, a...) }
 	say("starting everything but the projection in %s", dir)
 	base, err := startKid("dev", scr, "dev", "--data-dir", dir, "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0",
-		"--roles", "commands,cdc,intake,display,queries")
+		"--roles", "commands,cdc,intake,likers,display,queries")
 	if err != nil {
 		return report, err
 	}

@@ -92,7 +92,11 @@ func (d *doctor) contracts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(shards.Check(d.cfg.Shards), manifest.Check(d.cfg.CountPartitions))
+	reverse, err := db.ReverseGeneration(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(shards.Check(d.cfg.Shards), manifest.Check(d.cfg.CountPartitions), reverse.Check(d.cfg.LikerPartitions, d.cfg.ReverseShards))
 }
 
 // migrated tells whether every migration is applied.

@@ -65,7 +65,7 @@ func newFeedRig(t *testing.T, change func(*config.Config)) *feedRig {
 	t.Cleanup(r.store.Close)
 	r.db, r.ctl = r.connect(r.cfg.Postgres[0]), r.connect(r.cfg.Control)
 	r.run("commands").await(t, readyLine)
-	r.count = r.run("projection", "display")
+	r.count = r.run("projection", "likers", "display")
 	r.count.await(t, readyLine)
 	return r
 }

@@ -6,9 +6,11 @@
 //	                  ▼
 //	cdc ─────▶ topic cdc
 //	                  ▼
-//	intake ──▶ bucket-changes, facts, quarantine
+//	intake ──▶ bucket-changes, liker-changes, facts, quarantine
+//	                  ▼                 ▼
+//	projection ──▶ projection table     likers ──▶ likers table, ordered lists
 //	                  ▼
-//	projection ──▶ projection table ──▶ partial-counts
+//	           partial-counts
 //	                  ▼
 //	display ─▶ display table
 //	                  ▼

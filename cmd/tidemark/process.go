@@ -31,14 +31,15 @@ type process struct {
 	log       *slog.Logger
 	health    *ops.Health
 	metrics   *prometheus.Registry
-	shards    topology.ShardMap // of the control database
-	manifest  topology.Manifest // active
-	opsAddr   string            // set before listening is closed
-	apiAddr   string            // set before built is closed; "" without an API
-	listening chan struct{}     // closed when operators are served
-	built     chan struct{}     // closed when the actors are built and about to run
-	topics    chan struct{}     // closed when every topic is as the topology says
-	ready     chan struct{}     // closed when every component was ready once
+	shards    topology.ShardMap          // of the control database
+	manifest  topology.Manifest          // active
+	reverse   topology.ReverseGeneration // active
+	opsAddr   string                     // set before listening is closed
+	apiAddr   string                     // set before built is closed; "" without an API
+	listening chan struct{}              // closed when operators are served
+	built     chan struct{}              // closed when the actors are built and about to run
+	topics    chan struct{}              // closed when every topic is as the topology says
+	ready     chan struct{}              // closed when every component was ready once
 }
 
 func newProcess(cfg config.Config, log *slog.Logger) (*process, error) {
@@ -263,21 +264,24 @@ func (p *process) checkTopics(ctx context.Context) error {
 }
 
 func (p *process) readControl(ctx context.Context) (err error) {
-	p.shards, p.manifest, err = readContracts(ctx, p.cfg)
+	p.shards, p.manifest, p.reverse, err = readContracts(ctx, p.cfg)
 	return err
 }
 
-// readContracts reads from the control database where users live, and where
-// relations are counted.
-func readContracts(ctx context.Context, cfg config.Config) (shards topology.ShardMap, m topology.Manifest, err error) {
+// readContracts reads from the control database where users live, where
+// relations are counted, and where the reverse index keeps them.
+func readContracts(ctx context.Context, cfg config.Config) (shards topology.ShardMap, m topology.Manifest, g topology.ReverseGeneration, err error) {
 	db, err := control.Open(ctx, cfg.Control)
 	if err != nil {
-		return shards, m, err
+		return shards, m, g, err
 	}
 	defer db.Close()
 	if shards, err = db.ShardMap(ctx); err != nil {
-		return shards, m, err
+		return shards, m, g, err
 	}
-	m, err = db.ActiveManifest(ctx)
-	return shards, m, err
+	if m, err = db.ActiveManifest(ctx); err != nil {
+		return shards, m, g, err
+	}
+	g, err = db.ReverseGeneration(ctx)
+	return shards, m, g, err
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/processors/display"
 	"github.com/tidemark/tidemark/processors/intake"
+	"github.com/tidemark/tidemark/processors/likers"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/views"
 )
 
 // roleNames lists the roles in the order of the picture in main.go.
-var roleNames = []string{"commands", "cdc", "intake", "projection", "display", "queries"}
+var roleNames = []string{"commands", "cdc", "intake", "projection", "likers", "display", "queries"}
 
 func checkRoles(roles []string) error {
 	for i, r := range roles {
@@ -64,6 +65,7 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 		{has("cdc"), b.cdc},
 		{has("intake"), b.intake},
 		{has("projection"), b.projection},
+		{has("likers"), b.likers},
 		{has("display"), b.display},
 		{has("commands") || has("queries"), func(ctx context.Context) error { return b.api(ctx, has("commands"), has("queries")) }},
 	}
@@ -118,7 +120,7 @@ func (b *builder) intake(ctx context.Context) error {
 		return err
 	}
 	in, err := intake.New(intake.Config{
-		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
+		Client: b.client, Topology: b.topo, Manifest: b.manifest, Reverse: b.reverse, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("intake"), Gaps: named, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
@@ -138,6 +140,19 @@ func (b *builder) projection(context.Context) error {
 		return err
 	}
 	b.addKafka("projection", p.Run, p.Ready)
+	return nil
+}
+
+func (b *builder) likers(context.Context) error {
+	l, err := likers.New(likers.Config{
+		Client: b.client, Topology: b.topo, Reverse: b.reverse, Instance: b.cfg.Instance,
+		StateDir: b.stateDir("likers"), ShowInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
+		Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.addKafka("likers", l.Run, l.Ready)
 	return nil
 }
 

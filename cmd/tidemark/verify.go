@@ -76,7 +76,7 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, s
 	if err != nil {
 		return verify.Report{}, err
 	}
-	shards, manifest, err := readContracts(ctx, cfg)
+	shards, manifest, _, err := readContracts(ctx, cfg)
 	if err != nil {
 		return verify.Report{}, err
 	}

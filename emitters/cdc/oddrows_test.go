@@ -17,7 +17,8 @@ import (
 func (r *rig) judge(all []record) (effects []intake.Effects) {
 	r.t.Helper()
 	topo := testenv.Topology(r.t, nil)
-	core, err := intake.NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions))
+	core, err := intake.NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
+		topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ type Config struct {
 	HotStandby bool `koanf:"hot_standby"`
 
 	// RefreshInterval is the shortest time between two partial counts of one
-	// target, 1ms..1m.
+	// target, and between two states of a list that are shown, 1ms..1m.
 	RefreshInterval time.Duration `koanf:"refresh_interval"`
 	// SealInterval is the time between two seals of a shard, 50ms..1h.
 	SealInterval time.Duration `koanf:"seal_interval"`

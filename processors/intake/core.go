@@ -15,7 +15,7 @@ type Outcome string
 // The outcomes; also the values of the metric label result.
 const (
 	Changed     Outcome = "change"      // a relation's transition went on
-	Sealed      Outcome = "seal"        // a watermark went to every count partition
+	Sealed      Outcome = "seal"        // a watermark went to every count and liker partition
 	Proven      Outcome = "proof"       // a seal's proof was read
 	Quarantined Outcome = "quarantined" // set aside
 )
@@ -40,33 +40,44 @@ type Effects struct {
 }
 
 // Core is what intake makes of one record. Its only state is what a deployment
-// is born with: where relations are counted. It is safe for concurrent use.
+// is born with: where relations are counted and listed. It is safe for concurrent use.
 type Core struct {
-	manifest                       topology.Manifest
-	countPartitions                int
-	facts, bucketChanges, setAside string
-	pool                           sync.Pool // of *workspace
+	manifest                                     topology.Manifest
+	reverse                                      topology.ReverseGeneration
+	countPartitions                              int
+	facts, bucketChanges, likerChanges, setAside string
+	pool                                         sync.Pool // of *workspace
 }
 
 // workspace is what one Apply needs for itself, kept to save allocations.
 type workspace struct {
 	message
-	bucket        tidemarkv1.BucketChange
-	changeBody    tidemarkv1.BucketChange_Relation
-	watermarkBody tidemarkv1.BucketChange_Watermark
+	bucket         tidemarkv1.BucketChange
+	changeBody     tidemarkv1.BucketChange_Relation
+	watermarkBody  tidemarkv1.BucketChange_Watermark
+	placement      tidemarkv1.Placement
+	reverse        tidemarkv1.ReversePlacement
+	liker          tidemarkv1.LikerChange
+	likerBody      tidemarkv1.LikerChange_Relation
+	likerWatermark tidemarkv1.LikerChange_Watermark
 }
 
-// NewCore builds a core that places relations by manifest, or says what in it
-// does not fit the topology.
-func NewCore(t *topology.Topology, manifest topology.Manifest) (*Core, error) {
+// NewCore builds a core that places relations by manifest and reverse
+// generation, or says what in them does not fit the topology.
+func NewCore(t *topology.Topology, manifest topology.Manifest, reverse topology.ReverseGeneration) (*Core, error) {
 	if err := manifest.Check(t.Config.CountPartitions); err != nil {
+		return nil, fmt.Errorf("intake: %w", err)
+	}
+	if err := reverse.Check(t.Config.LikerPartitions, t.Config.ReverseShards); err != nil {
 		return nil, fmt.Errorf("intake: %w", err)
 	}
 	return &Core{
 		manifest:        manifest,
+		reverse:         reverse,
 		countPartitions: t.Config.CountPartitions,
 		facts:           t.Topic(topology.Facts),
 		bucketChanges:   t.Topic(topology.BucketChanges),
+		likerChanges:    t.Topic(topology.LikerChanges),
 		setAside:        t.Topic(topology.Quarantine),
 		pool:            sync.Pool{New: func() any { return new(workspace) }},
 	}, nil
@@ -108,32 +119,46 @@ func (c *Core) see(r topology.Record) sighting {
 	return w.sighting()
 }
 
-// changed sends a transition to facts, in commit order of its shard, and to
-// where the relation is counted. The route is resolved here, once, and
-// travels with the record (I11, I12).
+// changed sends a transition to facts, in commit order of its shard, to where
+// the relation is counted, and to where the reverse index keeps it. The places
+// are resolved here, once, and travel with the record (I11, I12, I15).
 func (c *Core) changed(r topology.Record, w *workspace) Effects {
 	fact := marshal(&w.change)
-	w.change.Placement = c.manifest.Place(w.relation)
+	c.reverse.PlaceIn(&w.reverse, w.relation)
+	w.change.Reverse = &w.reverse
+	w.likerBody.Relation = &w.change
+	w.liker.Body = &w.likerBody
+	liked := Emission{c.likerChanges, topology.LikerKey(w.change.Reverse, r.Key), marshal(&w.liker)}
+	w.change.Reverse = nil
+	c.manifest.PlaceIn(&w.placement, w.relation)
+	w.change.Placement = &w.placement
 	w.changeBody.Relation = &w.change
 	w.bucket.Body = &w.changeBody
 	p, v := int(w.change.Placement.Partition), int(w.change.Placement.VirtualBucket)
 	return Effects{Outcome: Changed, Slow: w.slow, Emissions: []Emission{
 		{c.facts, topology.OnPartition(r.Partition, r.Key), fact},
-		{c.bucketChanges, topology.CountedKey(p, v, w.relation), marshal(&w.bucket)},
+		{c.bucketChanges, topology.CountedKeyOf(p, v, r.Key), marshal(&w.bucket)},
+		liked,
 	}}
 }
 
-// sealed tells every count partition that the shard is complete up to the
-// seal. Each partition has by then every earlier change of the shard, since
+// sealed tells every count and liker partition that the shard is complete up to
+// the seal. Each partition has by then every earlier change of the shard, since
 // intake wrote those before.
 func (c *Core) sealed(w *workspace) Effects {
 	w.watermarkBody.Watermark = &w.mark
 	w.bucket.Body = &w.watermarkBody
 	value := marshal(&w.bucket)
 	e := Effects{Outcome: Sealed, Slow: w.slow, Seal: w.mark.Seal, SealedAtUs: w.mark.SealedAtUs}
-	e.Emissions = make([]Emission, c.countPartitions)
-	for p := range e.Emissions {
-		e.Emissions[p] = Emission{c.bucketChanges, topology.WatermarkKey(p, int(w.mark.Shard)), value}
+	w.likerWatermark.Watermark = &w.mark
+	w.liker.Body = &w.likerWatermark
+	likerValue := marshal(&w.liker)
+	e.Emissions = make([]Emission, 0, c.countPartitions+c.reverse.Partitions())
+	for p := range c.countPartitions {
+		e.Emissions = append(e.Emissions, Emission{c.bucketChanges, topology.WatermarkKey(p, int(w.mark.Shard)), value})
+	}
+	for p := range c.reverse.Partitions() {
+		e.Emissions = append(e.Emissions, Emission{c.likerChanges, topology.WatermarkKey(p, int(w.mark.Shard)), likerValue})
 	}
 	return e
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
-// Every event that a relation store can write arrives whole in facts and in
-// the bucket of its relation, whatever its ids are (I11).
+// Every event that a relation store can write arrives whole in facts, in the
+// bucket of its relation and in its reverse shard, whatever its ids are (I11).
 func TestEveryEventArrivesWhole(t *testing.T) {
 	core := testCore(t)
 	manifest := topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 8)
+	reverse := topology.NewReverseGeneration(1, 8, 16)
 	rapid.Check(t, func(rt *rapid.T) {
 		ev := drawEvent(rt)
 		r := recordOf(t, envelopeOf(ev.SourceShard, topology.AggregateRelation, ev.AggregateKey, topology.TypeRelationChanged, jsonb(t, ev)))
@@ -41,6 +42,14 @@ func TestEveryEventArrivesWhole(t *testing.T) {
 		counted.Placement = nil
 		if !counted.EqualVT(fact) {
 			rt.Fatalf("bucket-changes has %v, facts %v", counted, fact)
+		}
+		liked := decodeAs(t, e.Emissions[2].Value, &tidemarkv1.LikerChange{}).GetRelation()
+		if at := reverse.Place(relation); !liked.Reverse.EqualVT(at) || e.Emissions[2].Key != topology.LikerKey(at, ev.AggregateKey) || e.Emissions[2].Topic != "tidemark.liker-changes" {
+			rt.Fatalf("listed at %v under %q, not at %v", liked.Reverse, e.Emissions[2].Key, at)
+		}
+		liked.Reverse = nil
+		if !liked.EqualVT(fact) {
+			rt.Fatalf("liker-changes has %v, facts %v", liked, fact)
 		}
 	})
 }
@@ -116,12 +125,18 @@ func TestQuarantinedKeepsItsOrigin(t *testing.T) {
 	}
 }
 
-func TestNewCoreRefusesAForeignManifest(t *testing.T) {
+func TestI15NewCoreRefusesForeignContracts(t *testing.T) {
 	topo, err := topology.New(topology.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 9)); err == nil {
+	reverse := topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards)
+	if _, err := NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 9), reverse); err == nil {
 		t.Error("a manifest of 9 partitions was taken for 8")
+	}
+	reverse.Users.Modulus = 32
+	_, err = NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), 8), reverse)
+	if err == nil || !strings.Contains(err.Error(), "reverse generation 1: reverse shards is configured as 16") {
+		t.Errorf("a reverse generation of 32 shards was taken for 16: %v", err)
 	}
 }

@@ -1,8 +1,9 @@
 // Package intake turns the change feed into what the rest reads. A record of
 // cdc, one partition per source shard in commit order, becomes
 //
-//	a relation's transition ─▶ facts (same order per shard) and bucket-changes (where it is counted)
-//	a seal                  ─▶ a watermark to every partition of bucket-changes
+//	a relation's transition ─▶ facts (same order per shard), bucket-changes (where it is
+//	                           counted) and liker-changes (where the reverse index keeps it)
+//	a seal                  ─▶ a watermark to every partition of bucket-changes and liker-changes
 //	a seal's proof          ─▶ compared with what came; what is missing is named
 //	anything else           ─▶ quarantine, with reason and origin (B5)
 //

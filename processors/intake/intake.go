@@ -19,6 +19,8 @@ type Config struct {
 	Topology *topology.Topology
 	// Manifest is the active route manifest of the active generation.
 	Manifest topology.Manifest
+	// Reverse is the active reverse generation.
+	Reverse topology.ReverseGeneration
 	// StateDir holds the partitions' stores: a cache of the intake table.
 	StateDir string
 	// Gaps names what seals show to be missing; nil: suspicions stay in the
@@ -48,7 +50,7 @@ func New(cfg Config) (*Intake, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	core, err := NewCore(cfg.Topology, cfg.Manifest)
+	core, err := NewCore(cfg.Topology, cfg.Manifest, cfg.Reverse)
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,7 @@ func (f *feed) start() {
 	in, err := New(Config{
 		Client:   gokakit.Client{Brokers: f.brokers},
 		Topology: f.topo, Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), f.topo.Config.CountPartitions),
+		Reverse:  topology.NewReverseGeneration(1, f.topo.Config.LikerPartitions, f.topo.Config.ReverseShards),
 		Instance: "one", StateDir: f.t.TempDir(), Gaps: &f.recorder, Logger: slog.New(slog.DiscardHandler), Registerer: f.reg,
 		Now: func() time.Time { return sampleTime.Add(3 * time.Second) },
 	})
@@ -220,7 +221,8 @@ func (f *feed) metrics() map[string]float64 {
 func TestNewNamesWhatIsMissing(t *testing.T) {
 	topo := testenv.Topology(t, nil)
 	good := Config{Client: gokakit.Client{Brokers: []string{"localhost:1"}}, Topology: topo, Instance: "one", StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions)}
+		Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
+		Reverse:  topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards)}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
 	}

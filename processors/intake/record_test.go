@@ -16,7 +16,8 @@ func testCore(t testing.TB) *Core {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions))
+	c, err := NewCore(topo, topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
+		topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards))
 	if err != nil {
 		t.Fatal(err)
 	}

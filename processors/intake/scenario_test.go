@@ -192,8 +192,11 @@ func decodeAs[M interface{ UnmarshalVT([]byte) error }](t testing.TB, b []byte, 
 // fields shows a value as JSON with sorted members.
 func fields(t *testing.T, em Emission) string {
 	var m proto.Message = &tidemarkv1.RelationChange{}
-	if strings.HasSuffix(em.Topic, topology.BucketChanges) {
+	switch {
+	case strings.HasSuffix(em.Topic, topology.BucketChanges):
 		m = &tidemarkv1.BucketChange{}
+	case strings.HasSuffix(em.Topic, topology.LikerChanges):
+		m = &tidemarkv1.LikerChange{}
 	}
 	if err := proto.Unmarshal(em.Value, m); err != nil {
 		t.Fatal(err)
