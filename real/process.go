@@ -52,7 +52,18 @@ func (h *home) start(j jvm) error {
 	if err := h.write(filepath.Join("pids", j.name), strconv.Itoa(cmd.Process.Pid)+"\n"); err != nil {
 		return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 	}
-	go func() { _ = cmd.Wait() }() // so that an early end shows as one
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }() // so that an early end shows as one
+	// A process has no arguments yet for a moment after exec has closed the pipe
+	// that Start waits for: long enough, on a busy machine, to be taken for one
+	// that has ended.
+	for !hasArgument(cmd.Process.Pid, h.mark(j.name)) {
+		select {
+		case <-ended:
+			return nil // who waits for its answer says why
+		case <-time.After(time.Millisecond):
+		}
+	}
 	return nil
 }
 
