@@ -258,7 +258,21 @@ func (r *feedRig) fed() {
 // passedOn reads which outbox rows intake has passed on.
 func (r *feedRig) passedOn() map[int64]bool {
 	r.t.Helper()
-	topic := r.topo.Topic(topology.Facts)
+	came := map[int64]bool{}
+	r.read(topology.Facts, func(rec *kgo.Record) {
+		var c tidemarkv1.RelationChange
+		if err := c.UnmarshalVT(rec.Value); err != nil {
+			r.t.Fatal(err)
+		}
+		came[c.OutboxId] = true
+	})
+	return came
+}
+
+// read reads a stream of one partition from its start to its end.
+func (r *feedRig) read(stream string, each func(*kgo.Record)) {
+	r.t.Helper()
+	topic := r.topo.Topic(stream)
 	var end int64
 	r.admin(func(admin *kadm.Client) {
 		ends, err := admin.ListEndOffsets(r.t.Context(), topic)
@@ -273,21 +287,13 @@ func (r *feedRig) passedOn() map[int64]bool {
 		r.t.Fatal(err)
 	}
 	defer client.Close()
-	came := map[int64]bool{}
 	for last := int64(-1); last < end-1; {
 		fetches := client.PollFetches(r.t.Context())
 		if err := fetches.Err(); err != nil {
 			r.t.Fatal(err)
 		}
-		for _, rec := range fetches.Records() {
-			var c tidemarkv1.RelationChange
-			if err := c.UnmarshalVT(rec.Value); err != nil {
-				r.t.Fatal(err)
-			}
-			came[c.OutboxId], last = true, rec.Offset
-		}
+		fetches.EachRecord(func(rec *kgo.Record) { each(rec); last = rec.Offset })
 	}
-	return came
 }
 
 // truncate makes the broker lose the whole change feed.

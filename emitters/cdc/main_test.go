@@ -24,7 +24,10 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if cfg := os.Getenv(emitterChild); cfg != "" {
-		runEmitter(cfg)
+		if err := runEmitter(cfg); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		return
 	}
 	testenv.Main(m)
@@ -47,21 +50,18 @@ func serveBroker() {
 const emitterChild = "TIDEMARK_CDC_TEST_EMITTER"
 
 // runEmitter feeds until SIGTERM; what it logs goes to stderr.
-func runEmitter(text string) {
+func runEmitter(text string) error {
 	var cfg Config
-	err := json.Unmarshal([]byte(text), &cfg)
-	if err == nil {
-		var e *Emitter
-		if e, err = New(cfg); err == nil {
-			ctx, stop := ossignal.NotifyContext(context.Background(), syscall.SIGTERM)
-			defer stop()
-			err = e.Run(ctx)
-		}
+	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+		return err
 	}
+	e, err := New(cfg)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
+	ctx, stop := ossignal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return e.Run(ctx)
 }
 
 // long makes tests run as long, or as much, as the bug log's rows say; without

@@ -26,9 +26,11 @@ type emitterProcess struct {
 
 func (r *rig) spawn() *emitterProcess {
 	r.t.Helper()
-	cfg := r.cfg
-	cfg.Logger = nil
-	text, err := json.Marshal(cfg)
+	c := r.cfg
+	text, err := json.Marshal(map[string]any{ // fields of Config
+		"Shard": c.Shard, "URL": c.URL, "Slot": c.Slot, "Publication": c.Publication, "Brokers": c.Brokers, "Topic": c.Topic, "Partition": c.Partition,
+		"ServerName": c.ServerName, "StatusInterval": c.StatusInterval, "MaxBackoff": c.MaxBackoff, "StandbyInterval": c.StandbyInterval,
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
