@@ -78,21 +78,38 @@ bench: build ## measure; prints ratios to this machine's ceilings (BENCH=name ch
 demo: build ## traffic, two kills, verification
 	./tidemark demo
 
+# The other version of the drill two-versions: an earlier commit that passed
+# everything.
+PREVIOUS     := 3206819
+PREVIOUS_BIN := $(BIN)/tidemark-previous
+
+.PHONY: previous
+previous: ## build the binary of an earlier version, for the drill two-versions
+	@if [ -x $(PREVIOUS_BIN) ] && [ "$$(cat $(PREVIOUS_BIN).commit 2>/dev/null)" = $(PREVIOUS) ]; then exit 0; fi; \
+	mkdir -p $(BIN) && rm -f $(PREVIOUS_BIN) $(PREVIOUS_BIN).commit; \
+	if ! git cat-file -e '$(PREVIOUS)^{commit}' 2>/dev/null; then \
+		echo "previous: commit $(PREVIOUS) is not in this clone (git fetch --unshallow brings it): the drill two-versions will be skipped"; \
+		exit 0; \
+	fi; \
+	src=$$(mktemp -d) && trap 'rm -rf "$$src"' EXIT && git archive $(PREVIOUS) | tar -x -C "$$src" && \
+		go build -C "$$src" -trimpath -ldflags '-s -w' -o $(PREVIOUS_BIN) ./cmd/tidemark && echo $(PREVIOUS) >$(PREVIOUS_BIN).commit
+
 # SEED chooses what happens when; the report names it.
 DRILL := ./tidemark drill run $(if $(SEED),--seed $(SEED))
 
 .PHONY: torture
-torture: build ## break everything for about 20 minutes, then compare (LONG=1: an hour; SEED=n)
+torture: build previous ## break everything for about 20 minutes, then compare (LONG=1: an hour; SEED=n)
 	$(DRILL) $(if $(LONG),torture-long,torture) --parallel 3
 
 .PHONY: torture-short
-torture-short: build ## three minutes of torture, as CI runs it (SEED=n)
+torture-short: build previous ## three minutes of torture, as CI runs it (SEED=n)
 	$(DRILL) torture-short --parallel 2
 
 .PHONY: torture-real
-torture-real: build ## a short round of torture on the Kafka of make real-up (SEED=n, PARALLEL=n)
+torture-real: build previous ## a short round of torture on the Kafka of make real-up (SEED=n, PARALLEL=n)
 	@go run ./real status
-	$(DRILL) torture-real $(if $(PARALLEL),--parallel $(PARALLEL)) --real-kafka "$$(sed -n 's/^KAFKA=//p' .real/endpoints)"
+	$(DRILL) torture-real $(if $(PARALLEL),--parallel $(PARALLEL)) \
+		--real-kafka "$$(sed -n 's/^KAFKA=//p' .real/endpoints)" --brokers-command 'go run ./real'
 
 .PHONY: torture-proof
 torture-proof: build ## show that the torture can fail: each mechanism switched off, one at a time

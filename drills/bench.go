@@ -142,4 +142,6 @@ type environment struct {
 	patience    time.Duration // for the system to get over an injection
 	quietWithin time.Duration // for the feed to become quiet at the end
 	leaveGaps   bool          // nobody heals what gaps name
+
+	brokersCommand, previous string // see Options
 }

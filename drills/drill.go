@@ -45,6 +45,15 @@ type Cell struct {
 	// SlowAcks delays every answer to what members produce by up to this, so
 	// that a kill meets records under way. Default 40 ms; negative: none.
 	SlowAcks time.Duration
+	// Brokers of the cluster, default 1; of a real one, all that are named.
+	Brokers int
+	// OtherVersion starts every second member as the previous version.
+	OtherVersion bool
+	// Disk is the size of a disk that each member has for itself, in bytes; 0:
+	// they share the machine's.
+	Disk int64
+	// Slow is how long broker-slow lasts, default 30 s.
+	Slow time.Duration
 	// MaxMemory of a member, in bytes; default 600 MiB.
 	MaxMemory int64
 }
@@ -59,6 +68,7 @@ func (c Cell) withDefaults() Cell {
 	or(&c.Rate, 1500)
 	or(&c.Relations, 6000)
 	or(&c.Partitions, 6)
+	or(&c.Brokers, 1)
 	if c.Duplicates == 0 {
 		c.Duplicates = 0.10
 	}
@@ -70,6 +80,9 @@ func (c Cell) withDefaults() Cell {
 	}
 	if c.SlowAcks == 0 {
 		c.SlowAcks = 40 * time.Millisecond
+	}
+	if c.Slow == 0 {
+		c.Slow = 30 * time.Second
 	}
 	if c.MaxMemory == 0 {
 		c.MaxMemory = 600 << 20

@@ -38,11 +38,11 @@ func child(command string, args []string) error {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if command == faultbroker.Command {
-		var port int
-		if _, err := fmt.Sscan(args[1], &port); err != nil {
+		ports, err := faultbroker.ParsePorts(args[1])
+		if err != nil {
 			return err
 		}
-		return faultbroker.Serve(ctx, faultbroker.ServeConfig{DataDir: args[0], Port: port, Admin: "127.0.0.1:0", Out: os.Stdout, Logger: log})
+		return faultbroker.Serve(ctx, faultbroker.ServeConfig{DataDir: args[0], Ports: ports, Admin: "127.0.0.1:0", Out: os.Stdout, Logger: log})
 	}
 	var spec member.Spec
 	if err := json.Unmarshal([]byte(args[0]), &spec); err != nil {

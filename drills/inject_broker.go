@@ -101,7 +101,7 @@ func brokerSlow(ctx context.Context, r *rig, _ *rand.Rand) error {
 	if _, err := r.broker.Break(ctx, faultbroker.Fault{Kind: faultbroker.DelayAck, Client: memberClients, Most: 2 * time.Second}); err != nil {
 		return err
 	}
-	if err := sleep(ctx, 30*time.Second); err != nil {
+	if err := sleep(ctx, r.cell.Slow); err != nil {
 		return err
 	}
 	if err := errors.Join(r.broker.HealAll(ctx), r.slowDown(ctx)); err != nil {

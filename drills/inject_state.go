@@ -48,16 +48,17 @@ func oldState(ctx context.Context, r *rig, rnd *rand.Rand) error {
 func diskFull(ctx context.Context, r *rig, rnd *rand.Rand) error {
 	return r.victim(ctx, rnd, func(m *member.Member) error {
 		m.ForgetReasons()
-		if err := m.Process().FullDisk(true); err != nil {
+		said, err := m.FullDisk()
+		if err != nil {
 			return err
 		}
-		if err := r.awaitReason(ctx, []*member.Member{m}, r.patience, "file too large"); err != nil {
+		if err := r.awaitReason(ctx, []*member.Member{m}, r.patience, said); err != nil {
 			return err
 		}
 		if err := sleep(ctx, between(rnd, 0, 4*time.Second)); err != nil {
 			return err
 		}
-		if err := m.Process().FullDisk(false); err != nil {
+		if err := m.FreeDisk(); err != nil {
 			return err
 		}
 		if err := await(ctx, r.patience, "the member being ready again", r.allReady); err != nil {

@@ -23,6 +23,8 @@ var injections = map[string]injection{
 	"zombie":         {about: "an owner paused past its session, until others have its partitions", do: zombie},
 	"restart":        {about: "graceful restart of half of the members, one after the other", do: rollingRestart},
 	"churn":          {about: "a member more, or one less", do: churn},
+	"upgrade":        {about: "every member of the previous version becomes one of this, one after the other", do: upgrade},
+	"downgrade":      {about: "every member becomes one of the previous version, one after the other", do: downgrade},
 
 	"wipe-state":        {about: "kill -9, local stores gone", do: wipeState},
 	"old-state":         {about: "kill -9, local stores replaced by an older copy", do: oldState},
@@ -37,7 +39,8 @@ var injections = map[string]injection{
 	"broker-stop":       {about: "the broker paused for 5-30 s under load", faults: true, do: brokerPause},
 	"broker-restart":    {about: "the broker stopped and started again", faults: true, do: brokerRestart},
 	"broker-kill":       {about: "kill -9 of the broker", faults: true, do: brokerKill},
-	"broker-slow":       {about: "every answer up to 2 s late, for 30 s, at four times the rate", faults: true, do: brokerSlow},
+	"broker-of-three":   {about: "kill -9 of one broker of three: leaders and coordinators move, and back", do: killNode},
+	"broker-slow":       {about: "every answer up to 2 s late, at four times the rate", faults: true, do: brokerSlow},
 	"produce-error":     {about: "an error of any kind answered to what members write", faults: true, do: produceError},
 	"group-error":       {about: "an error answered to commits, heartbeats, joining", faults: true, do: groupError},
 	"fetch-error":       {about: "an error answered to what members read", faults: true, do: fetchError},

@@ -31,6 +31,7 @@ type Result struct {
 	Seed     uint64         `json:"seed"`
 	Verdict  Verdict        `json:"verdict"`
 	Reason   string         `json:"reason,omitempty"` // of failed and skipped
+	Notes    []string       `json:"notes,omitempty"`  // on how it was done
 	Seconds  float64        `json:"seconds"`
 	Injected map[string]int `json:"injected"` // how often, by injection
 	Checked  Checked        `json:"checked"`
@@ -148,10 +149,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 }
 
 func (x Result) writeDetails(w io.Writer) {
-	if x.Reason == "" && len(x.Differences) == 0 {
+	if x.Reason == "" && len(x.Differences) == 0 && len(x.Notes) == 0 {
 		return
 	}
 	fmt.Fprintf(w, "\n%s: %s %s\n", x.Drill, x.Verdict, x.Reason)
+	for _, n := range x.Notes {
+		fmt.Fprintf(w, "  %s\n", n)
+	}
 	for _, d := range x.Differences {
 		fmt.Fprintf(w, "  %s\n", d)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tidemark/tidemark/drills/faultbroker"
 	"github.com/tidemark/tidemark/drills/member"
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/drills/proc"
 	"github.com/tidemark/tidemark/drills/traffic"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
@@ -29,6 +30,7 @@ type rig struct {
 	weak   gokakit.Weakness
 	topo   *topology.Topology
 	broker *faultbroker.Broker // nil: a real one
+	nodes  nodes
 	kafkas []string
 	client *kgo.Client
 	admin  *kadm.Client
@@ -56,6 +58,9 @@ func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakne
 			r.close()
 		}
 	}()
+	if err := r.lacks(); err != nil {
+		return r, err
+	}
 	if err := r.startBroker(); err != nil {
 		return r, err
 	}
@@ -80,15 +85,27 @@ func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakne
 	return r, await(ctx, r.patience, "starting the members", r.allReady)
 }
 
+// lacks says what the cell needs and the run does not have.
+func (r *rig) lacks() error {
+	several := r.cell.Brokers > 1 && r.kafka != ""
+	switch {
+	case several && (r.brokersCommand == "" || len(splitList(r.kafka)) != r.cell.Brokers):
+		return missingError{fmt.Errorf("brokers of a cluster of %d are ended and started: --real-kafka has to name all of them, --brokers-command how", r.cell.Brokers)}
+	case r.cell.OtherVersion && r.previous == "":
+		return missingError{errors.New("another version is needed: `make previous` builds its binary, --previous names one")}
+	}
+	return nil
+}
+
 func (r *rig) startBroker() (err error) {
-	r.kafkas = []string{r.kafka}
 	if r.kafka != "" {
+		r.kafkas, r.nodes = splitList(r.kafka), realNodes(r.brokersCommand)
 		return nil
 	}
-	if r.broker, err = faultbroker.Start(r.dir); err != nil {
+	if r.broker, err = faultbroker.StartCluster(r.dir, r.cell.Brokers); err != nil {
 		return err
 	}
-	r.kafkas = []string{r.broker.Address()}
+	r.kafkas, r.nodes = r.broker.Addresses(), embeddedNodes{r.broker}
 	return r.slowDown(context.Background())
 }
 
@@ -113,6 +130,7 @@ func (r *rig) createTopics(ctx context.Context) (err error) {
 	// Drills share a real broker.
 	c.Prefix = fmt.Sprintf("drill.x%x", r.seed^uint64(time.Now().UnixNano()))
 	c.Shards, c.CountPartitions, c.DisplayPartitions = sourceShards, r.cell.Partitions, displayPartitions
+	c.ReplicationFactor = len(r.kafkas) // any one of them may be killed
 	if r.topo, err = topology.New(c); err != nil {
 		return err
 	}
@@ -131,15 +149,36 @@ func (r *rig) addMember() (*member.Member, error) {
 	defer r.mu.Unlock()
 	r.named++
 	name := fmt.Sprintf("m%d", r.named)
+	state, disk := r.disk()
 	m := member.New(member.Spec{
-		Brokers: r.kafkas, Topology: r.topo.Config, Instance: name, StateDir: filepath.Join(r.dir, "state", name),
+		Brokers: r.kafkas, Topology: r.topo.Config, Instance: name, StateDir: filepath.Join(state, name),
 		Session: r.cell.Session, Refresh: 20 * time.Millisecond, WriteBehind: 64 << 10, HotStandby: r.cell.HotStandby, Weakness: r.weak,
 	}, r.dir)
+	m.Disk = disk
+	if r.cell.OtherVersion && r.named%2 == 0 {
+		m.Become(r.previous)
+	}
 	if err := m.Start(); err != nil {
 		return nil, err
 	}
 	r.members = append(r.members, m)
 	return m, nil
+}
+
+// disk is where a member keeps its state: a disk of its own, which can be
+// filled, if the cell says so and this machine allows.
+func (r *rig) disk() (dir string, d *proc.Disk) {
+	dir = filepath.Join(r.dir, "state")
+	if r.cell.Disk == 0 {
+		return dir, nil
+	}
+	d, err := proc.NewDisk(r.cell.Disk)
+	if err != nil {
+		r.tallies.note("a limit of file sizes (EFBIG) stands for a full disk: %v", err)
+		return dir, nil
+	}
+	r.tallies.note("each member has a disk of %d MB, which is filled (ENOSPC)", r.cell.Disk>>20)
+	return d.Dir(), d
 }
 
 func (r *rig) all() []*member.Member {

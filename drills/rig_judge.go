@@ -99,11 +99,11 @@ func (r *rig) heal(ctx context.Context) error {
 		}
 	}
 	for _, m := range r.all() {
+		if err := m.FreeDisk(); err != nil {
+			return err
+		}
 		if p := m.Process(); p.Running() {
 			p.Continue()
-			if err := p.FullDisk(false); err != nil && p.Running() {
-				return err
-			}
 			continue
 		}
 		if err := m.Start(); err != nil {
@@ -159,6 +159,11 @@ func (r *rig) fill(out *Result) {
 func (r *rig) close() {
 	for _, m := range r.all() {
 		m.Process().Kill()
+	}
+	for _, m := range append(r.all(), r.gone...) {
+		if m.Disk != nil {
+			m.Disk.Close()
+		}
 	}
 	if r.sender != nil {
 		r.sender.Close()

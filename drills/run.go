@@ -33,6 +33,12 @@ type Options struct {
 	Commit    string
 	Verify    Verifier
 	Progress  io.Writer
+	// BrokersCommand ends and starts the brokers of a real cluster: it is run
+	// with "kill N", N the id that it has in the cluster, and with "up", which
+	// starts what does not run.
+	BrokersCommand string
+	// Previous is the binary of another version; "": there is none.
+	Previous string
 }
 
 // Entry is a drill and how many rounds of it.
@@ -176,6 +182,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	if o.Weakness != 0 { // what cannot recover will not
 		env.patience, env.quietWithin = 20*time.Second, 20*time.Second
 	}
+	env.brokersCommand, env.previous = o.BrokersCommand, o.Previous
 	say("starting, %d rounds, seed %d", d.Rounds, o.Seed)
 	s, err := setUp(ctx, d, o, env)
 	var not stuckError

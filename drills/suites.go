@@ -11,6 +11,7 @@ type Suite struct {
 // stand first, so that drills that run beside each other end together.
 func Suites() []Suite {
 	full := []Entry{
+		{"two-versions", 4}, {"broker-of-three", 8},
 		{"zombie", 40}, {"kill", 200}, {"storm", 40}, {"kill-burst", 120}, {"system-storm", 30}, {"rolling-restart", 23},
 		{"kill-recovery", 40}, {"kill-stopping", 80}, {"kill-rebalance", 12}, {"wipe-state", 20}, {"old-state", 16}, {"disk-full", 8},
 		{"churn", 12}, {"hot-standby", 5},
@@ -22,13 +23,15 @@ func Suites() []Suite {
 	}
 	return []Suite{
 		{"torture", "every drill: at least 300 kills, 30 pauses, 20 broker faults, 1,000,000 events; about 20 minutes with --parallel 3", full},
-		{"torture-long", "the same with 1,000 kills, 100 pauses and 200 rolling restarts", longer(full)},
+		{"torture-long", "the same with 1,000 kills, 100 pauses, 207 rolling restarts and three minutes of a slow broker", append(longer(full), Entry{"broker-slow-long", 1})},
 		{"torture-short", "three minutes of the most telling drills with --parallel 2", []Entry{
+			{"two-versions", 1}, {"broker-of-three", 1},
 			{"storm", 8}, {"kill-burst", 15}, {"zombie", 5}, {"kill", 15}, {"system-storm", 5}, {"produce-errors", 8}, {"lost-acks", 3}, {"old-state", 2},
 			{"kill-recovery", 3}, {"kill-stopping", 6}, {"kill-every-role", 1}, {"broker-restart", 1}, {"message-too-large", 1}, {"disk-full", 1},
 			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2},
 		}},
 		{"torture-real", "a short round that any broker can take, for --real-kafka", []Entry{
+			{"two-versions", 1}, {"broker-of-three", 4},
 			{"kill", 10}, {"kill-burst", 10}, {"kill-recovery", 2}, {"zombie", 3}, {"wipe-state", 1}, {"old-state", 1}, {"disk-full", 1}, {"churn", 2},
 			{"message-too-large", 2}, {"log-truncated", 1}, {"topic-recreated", 1}, {"input-recreated", 1},
 		}},

@@ -1,7 +1,9 @@
 package drills
 
 import (
+	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +17,7 @@ type tallies struct {
 	faults   int
 	firsts   []time.Duration
 	stops    []time.Duration
+	notes    []string
 }
 
 func newTallies() *tallies { return &tallies{injected: map[string]int{}} }
@@ -55,11 +58,20 @@ func (t *tallies) stopped(d time.Duration) {
 	t.stops = append(t.stops, d)
 }
 
+// note keeps what a reader of the report has to know of how the drill was done.
+func (t *tallies) note(format string, a ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := fmt.Sprintf(format, a...); !slices.Contains(t.notes, n) {
+		t.notes = append(t.notes, n)
+	}
+}
+
 // fill puts the tallies into a result.
 func (t *tallies) fill(r *Result) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r.Injected = maps.Clone(t.injected)
+	r.Injected, r.Notes = maps.Clone(t.injected), slices.Clone(t.notes)
 	r.Figures.Kills, r.Figures.Pauses, r.Figures.Faults = t.kills, t.pauses, t.faults
 	r.Figures.ToFirst, r.Figures.Stop = spread(t.firsts), spread(t.stops)
 }

@@ -38,7 +38,7 @@ func newRoot() *cobra.Command {
 	}
 	dir := root.PersistentFlags().String("dir", "", "folder for everything (default .real of the repository)")
 	open := func() (*home, error) { return openHome(*dir) }
-	root.AddCommand(newFetch(open), newUp(open), newDown(open), newStatus(open), newConnector(open))
+	root.AddCommand(newFetch(open), newUp(open), newDown(open), newStatus(open), newKill(open), newConnector(open))
 	return root
 }
 

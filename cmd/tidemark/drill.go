@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -77,6 +76,8 @@ func newDrillRun() *cobra.Command {
 	f.StringVar(&o.Kafka, "real-kafka", "", "`HOST:PORT` of a real broker instead of the embedded one")
 	f.BoolVar(&o.Keep, "keep", false, "keep logs and state even when nothing was found")
 	f.StringVar(&o.Dir, "dir", "", "folder `DIR` where logs and state go (default: a temporary folder)")
+	f.StringVar(&o.BrokersCommand, "brokers-command", "", "`COMMAND` that ends a broker of a real cluster when run with \"kill N\", and starts those that do not run with \"up\"")
+	f.StringVar(&o.Previous, "previous", "", "`FILE` of another version's binary (default: tidemark-previous beside this one or in .bin)")
 	f.StringSliceVar(&weaken, "weaken", nil, "switch a mechanism off: the drill must then find something")
 	f.BoolVar(&o.LeaveGaps, "leave-gaps", false, "leave gaps of the change feed unhealed: its drills must then find something")
 	_ = f.MarkHidden("weaken")
@@ -94,6 +95,9 @@ func newDrillRun() *cobra.Command {
 		}
 		if o.Weakness, err = drills.ParseWeakness(weaken); err != nil {
 			return usageError{err}
+		}
+		if o.Previous == "" {
+			o.Previous = drills.FindPrevious()
 		}
 		o.Commit = readVersion().Commit
 		o.Progress = cmd.ErrOrStderr()
@@ -139,13 +143,13 @@ func drillSelfTest(cmd *cobra.Command, o drills.Options, out *output) error {
 
 // newDrillBroker is the broker that breaks on demand, in a process of its own.
 func newDrillBroker() *cobra.Command {
-	cmd := &cobra.Command{Use: faultbroker.Command + " DATADIR PORT", Hidden: true, Args: exactly(2, "DATADIR and PORT")}
+	cmd := &cobra.Command{Use: faultbroker.Command + " DATADIR PORT[,PORT...]", Hidden: true, Args: exactly(2, "DATADIR and PORTs")}
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
-		port, err := strconv.Atoi(given[1])
+		ports, err := faultbroker.ParsePorts(given[1])
 		if err != nil {
-			return usagef("port %q is no number", given[1])
+			return usageError{err}
 		}
-		return faultbroker.Serve(cmd.Context(), faultbroker.ServeConfig{DataDir: given[0], Port: port, Admin: "127.0.0.1:0", Seed: uint64(os.Getpid()),
+		return faultbroker.Serve(cmd.Context(), faultbroker.ServeConfig{DataDir: given[0], Ports: ports, Admin: "127.0.0.1:0", Seed: uint64(os.Getpid()),
 			Out: cmd.OutOrStdout(), Logger: config.Log{Level: "warn", Format: "text"}.New(cmd.ErrOrStderr())})
 	}
 	return cmd

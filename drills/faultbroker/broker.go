@@ -8,14 +8,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tidemark/tidemark/drills/proc"
 )
 
-// Command is the hidden command that runs Serve: Command DATADIR PORT.
+// Command is the hidden command that runs Serve: Command DATADIR PORT[,PORT...].
 const Command = "drill-broker"
 
 // Broker is the broker's process, seen from the drill.
@@ -31,18 +34,22 @@ type Broker struct {
 const startPatience = time.Minute
 
 // Start starts a broker that keeps its data below dir.
-func Start(dir string) (*Broker, error) {
+func Start(dir string) (*Broker, error) { return StartCluster(dir, 1) }
+
+// StartCluster starts so many brokers in one process, for KillNode; their ids
+// count from 0.
+func StartCluster(dir string, nodes int) (*Broker, error) {
 	b := &Broker{dir: dir}
-	return b, b.start("0")
+	return b, b.start(make([]int, nodes))
 }
 
-func (b *Broker) start(port string) error {
+func (b *Broker) start(ports []int) error {
 	ready := make(chan Ready, 1)
 	p, err := proc.Start(proc.Config{
-		Name: "the broker", Args: []string{Command, b.DataDir(), port}, Log: filepath.Join(b.dir, "broker.log"),
+		Name: "the broker", Args: []string{Command, b.DataDir(), formatPorts(ports)}, Log: filepath.Join(b.dir, "broker.log"),
 		OnLine: func(line []byte) {
 			var r Ready
-			if json.Unmarshal(line, &r) == nil && r.Kafka != "" {
+			if json.Unmarshal(line, &r) == nil && len(r.Kafka) > 0 {
 				ready <- r
 			}
 		},
@@ -67,8 +74,11 @@ func (b *Broker) start(port string) error {
 // DataDir is where the broker keeps topics and offsets.
 func (b *Broker) DataDir() string { return filepath.Join(b.dir, "kafka") }
 
-// Address is host:port; it stays the same over restarts.
-func (b *Broker) Address() string {
+// Address is host:port of the first broker; it stays the same over restarts.
+func (b *Broker) Address() string { return b.Addresses()[0] }
+
+// Addresses are host:port of every broker; they stay the same over restarts.
+func (b *Broker) Addresses() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.ready.Kafka
@@ -86,8 +96,15 @@ func (b *Broker) Restart() error {
 	if b.Process().Running() {
 		return errors.New("restarting the broker: it runs")
 	}
-	_, port, _ := bytes.Cut([]byte(b.Address()), []byte(":"))
-	return b.start(string(port))
+	var ports []int
+	for _, address := range b.Addresses() {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("restarting the broker: %w", err)
+		}
+		ports = append(ports, int(at.Port()))
+	}
+	return b.start(ports)
 }
 
 // Stop ends the broker.
@@ -117,6 +134,30 @@ func (b *Broker) Heal(ctx context.Context, id int) (int, error) {
 // HealAll removes every fault.
 func (b *Broker) HealAll(ctx context.Context) error {
 	_, err := b.ask(ctx, http.MethodDelete, "/faults", nil)
+	return err
+}
+
+// KillNode ends one broker of several as kill -9 does: its connections close
+// at once, and after unled the others lead and coordinate what it did.
+func (b *Broker) KillNode(ctx context.Context, id int32, unled time.Duration) error {
+	if err := b.tellNode(ctx, id, killNode); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(unled):
+	}
+	return b.tellNode(ctx, id, elect)
+}
+
+// StartNode brings a killed broker back.
+func (b *Broker) StartNode(ctx context.Context, id int32) error {
+	return b.tellNode(ctx, id, startNode)
+}
+
+func (b *Broker) tellNode(ctx context.Context, id int32, what string) error {
+	_, err := b.ask(ctx, http.MethodPost, fmt.Sprintf("/nodes/%d/%s", id, what), nil)
 	return err
 }
 
@@ -151,4 +192,21 @@ func (b *Broker) ask(ctx context.Context, method, path string, body []byte) (i I
 		return i, nil
 	}
 	return i, json.Unmarshal(answer, &i)
+}
+
+// formatPorts writes what ParsePorts reads.
+func formatPorts(ports []int) string {
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(ports), "[]")), ",")
+}
+
+// ParsePorts reads the ports of Command: PORT[,PORT...].
+func ParsePorts(s string) (ports []int, err error) {
+	for part := range strings.SplitSeq(s, ",") {
+		port, err := strconv.ParseUint(part, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("port %q is no port", part)
+		}
+		ports = append(ports, int(port))
+	}
+	return ports, nil
 }

@@ -93,12 +93,17 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 }
 
 // serve runs Serve in this process.
-func serve(t *testing.T) *Broker {
+func serve(t *testing.T, ports ...int) *Broker {
 	t.Helper()
+	if ports == nil {
+		ports = []int{0}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	out, in := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, ServeConfig{DataDir: t.TempDir(), Admin: "127.0.0.1:0", Out: in}) }()
+	go func() {
+		done <- Serve(ctx, ServeConfig{DataDir: t.TempDir(), Ports: ports, Admin: "127.0.0.1:0", Out: in})
+	}()
 	b := &Broker{}
 	if err := json.NewDecoder(out).Decode(&b.ready); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ type links struct {
 	mu     sync.Mutex
 	faults map[int]*linkFault
 	open   map[*link]struct{}
+	dead   map[int]bool  // ports of brokers that are down
 	healed chan struct{} // closed and made anew when a fault is removed
 	rnd    *rand.Rand
 }
@@ -25,7 +26,7 @@ type linkFault struct {
 }
 
 func newLinks(seed uint64) *links {
-	return &links{faults: map[int]*linkFault{}, open: map[*link]struct{}{}, healed: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 1))}
+	return &links{faults: map[int]*linkFault{}, open: map[*link]struct{}{}, dead: map[int]bool{}, healed: make(chan struct{}), rnd: rand.New(rand.NewPCG(seed, 1))}
 }
 
 func (l *links) listen(network, address string) (net.Listener, error) {
@@ -49,8 +50,29 @@ func (l listener) Accept() (net.Conn, error) {
 	k := &link{Conn: c, links: l.links, closed: make(chan struct{})}
 	l.links.mu.Lock()
 	defer l.links.mu.Unlock()
+	if l.links.dead[k.port()] {
+		return k, c.Close() // its reader is told so
+	}
 	l.links.open[k] = struct{}{}
 	return k, nil
+}
+
+// kill closes every connection to a port, old and new ones, until revive.
+func (l *links) kill(port int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead[port] = true
+	for k := range l.open {
+		if k.port() == port {
+			go func() { _ = k.Close() }() // its Close takes the lock
+		}
+	}
+}
+
+func (l *links) revive(port int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.dead, port)
 }
 
 func (l *links) add(id int, f Fault) {
@@ -129,6 +151,8 @@ type link struct {
 	key int16
 	id  string
 }
+
+func (k *link) port() int { return k.LocalAddr().(*net.TCPAddr).Port }
 
 var errLost = errors.New("faultbroker: the answer is lost")
 

@@ -22,7 +22,7 @@ import (
 // ServeConfig says how the broker's process runs.
 type ServeConfig struct {
 	DataDir string
-	Port    int    // 0 takes the last start's, or any free one
+	Ports   []int  // of the brokers of the cluster, one or more; 0: any
 	Admin   string // host:port for faults; port 0 takes any
 	Seed    uint64 // of delays
 	Out     io.Writer
@@ -31,25 +31,29 @@ type ServeConfig struct {
 
 // Ready is the line that Serve writes to Out once it serves.
 type Ready struct {
-	Kafka string `json:"kafka"`
-	Admin string `json:"admin"`
+	Kafka []string `json:"kafka"` // host:port of each broker
+	Admin string   `json:"admin"`
 }
 
 // Serve runs the broker until ctx ends, then stops it gracefully.
 func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 	l := newLinks(cfg.Seed)
-	broker, err := embedded.StartKafka(embedded.KafkaConfig{DataDir: cfg.DataDir, Port: cfg.Port, Listen: l.listen, Logger: cfg.Logger})
+	broker, err := embedded.StartKafka(embedded.KafkaConfig{DataDir: cfg.DataDir, Port: cfg.Ports[0], Listen: l.listen, Logger: cfg.Logger})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, broker.Stop()) }()
+	nodes, err := startNodes(broker, l, cfg.Ports[1:])
+	if err != nil {
+		return err
+	}
 	at, err := net.Listen("tcp", cfg.Admin)
 	if err != nil {
 		return fmt.Errorf("listening for faults: %w", err)
 	}
-	s := &server{cluster: broker.Cluster(), links: l, faults: map[int]*installed{}}
+	s := &server{cluster: broker.Cluster(), links: l, nodes: nodes, faults: map[int]*installed{}}
 	web := &http.Server{Handler: s.handler(), ReadHeaderTimeout: 5 * time.Second}
-	if err := json.NewEncoder(cfg.Out).Encode(Ready{Kafka: broker.Brokers()[0], Admin: at.Addr().String()}); err != nil {
+	if err := json.NewEncoder(cfg.Out).Encode(Ready{Kafka: nodes.addresses(), Admin: at.Addr().String()}); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = web.Close() })
@@ -64,6 +68,7 @@ func Serve(ctx context.Context, cfg ServeConfig) (err error) {
 type server struct {
 	cluster *kfake.Cluster
 	links   *links
+	nodes   *nodes
 
 	mu     sync.Mutex
 	last   int
@@ -89,6 +94,7 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("DELETE /faults/{id}", s.heal)
 	mux.HandleFunc("DELETE /faults", s.healAll)
 	mux.HandleFunc("POST /compact", s.compact)
+	mux.HandleFunc("POST /nodes/{id}/{what}", s.node)
 	return mux
 }
 

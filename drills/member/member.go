@@ -14,9 +14,12 @@ import (
 // Member is a member over all its lives, seen from the drill.
 type Member struct {
 	Spec Spec
+	// Disk that StateDir lies on; nil: the machine's, which is not filled.
+	Disk *proc.Disk
 	log  string
 
 	mu      sync.Mutex
+	program string // of the next life; "": this one
 	process *proc.Process
 	life    *life
 	past    Figures // of ended lives
@@ -53,13 +56,28 @@ func (m *Member) Start() error {
 		m.past = m.past.plus(m.life.figures)
 	}
 	m.life = l
-	p, err := proc.Start(proc.Config{Name: "member " + m.Spec.Instance, Args: []string{Command, string(spec)}, Log: m.log,
+	p, err := proc.Start(proc.Config{Name: "member " + m.Spec.Instance, Program: m.program, Args: []string{Command, string(spec)}, Log: m.log,
 		OnLine: func(line []byte) { m.hear(l, line) }})
 	if err != nil {
 		return err
 	}
 	m.process = p
 	return nil
+}
+
+// Become makes the next life one of another program; "" is this one. Versions
+// of tidemark share Spec and Sign: a version leaves out what it does not know.
+func (m *Member) Become(program string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.program = program
+}
+
+// Program is what the next life runs; "" is this program.
+func (m *Member) Program() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.program
 }
 
 // maxReasons bounds what is remembered of why a member was not ready.
@@ -169,6 +187,27 @@ func (m *Member) ForgetReasons() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reasons = nil
+}
+
+// FullDisk lets no file of the member grow: its disk is filled, or, where it
+// has none, the kernel limits the process. It returns what a write says then.
+func (m *Member) FullDisk() (said string, err error) {
+	if m.Disk != nil {
+		return "no space left on device", m.Disk.Fill()
+	}
+	return "file too large", m.Process().FullDisk(true)
+}
+
+// FreeDisk ends FullDisk.
+func (m *Member) FreeDisk() error {
+	if m.Disk != nil {
+		return m.Disk.Free()
+	}
+	p := m.Process()
+	if err := p.FullDisk(false); err != nil && p.Running() {
+		return err
+	}
+	return nil
 }
 
 // WipeState removes the member's local stores; it must not run.

@@ -17,10 +17,11 @@ import (
 
 // Config says what to run.
 type Config struct {
-	Name string   // for errors
-	Args []string // of this program
-	Env  []string // beside this process's own
-	Log  string   // file that stderr is appended to
+	Name    string   // for errors
+	Program string   // its file; "": this program
+	Args    []string // of the program
+	Env     []string // beside this process's own
+	Log     string   // file that stderr is appended to
 	// OnLine is told each line of stdout, one at a time, the newline cut off.
 	// It must not keep the line.
 	OnLine func(line []byte)
@@ -39,11 +40,14 @@ type Process struct {
 
 const maxLine = 1 << 20
 
-// Start starts `tidemark ARGS...`.
+// Start starts `tidemark ARGS...`, of this version or another.
 func Start(cfg Config) (*Process, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
+	program := cfg.Program
+	if program == "" {
+		var err error
+		if program, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("finding this program: %w", err)
+		}
 	}
 	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
