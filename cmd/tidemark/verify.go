@@ -20,10 +20,11 @@ func newVerify() *cobra.Command {
 	var deadline time.Duration
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Compare every count with the facts; exit 0 equal, 3 different, 1 could not tell",
+		Short: "Compare every count and every list with the facts; exit 0 equal, 3 different, 1 could not tell",
 		Long: "Wait until everything committed so far is displayed, then compare, for every target and kind, the\n" +
-			"facts in the shards with the projected relations, the bucket counts and the displayed count. All\n" +
-			"are read from the shards and from the tables' own topics, never from a cache.",
+			"facts in the shards with the projected relations, the bucket counts and the displayed count, and\n" +
+			"relation by relation the facts with the reverse index (who liked it, since when). All are read\n" +
+			"from the shards and from the tables' own topics, never from a cache.",
 		Args: noArgs,
 	}
 	at := whereFlags(cmd)
@@ -76,7 +77,7 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, s
 	if err != nil {
 		return verify.Report{}, err
 	}
-	shards, manifest, _, err := readContracts(ctx, cfg)
+	shards, manifest, reverse, err := readContracts(ctx, cfg)
 	if err != nil {
 		return verify.Report{}, err
 	}
@@ -104,6 +105,8 @@ func verifyAll(ctx context.Context, cfg config.Config, deadline time.Duration, s
 		Facts:      v.facts,
 		Projection: verify.ReadTable(topo.Topic(topology.ProjectionTable), opts...),
 		Display:    verify.ReadTable(topo.Topic(topology.DisplayTable), opts...),
+		Likers:     verify.ReadTable(topo.Topic(topology.LikersTable), opts...),
+		Reverse:    reverse,
 		Quiet: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, deadline)
 			defer cancel()
@@ -136,7 +139,7 @@ func (v *verifier) readerOptions() ([]kgo.Opt, error) {
 func (v *verifier) facts(ctx context.Context, yield func(verify.Fact) error) error {
 	for shard := range v.cfg.Postgres {
 		err := v.store.Facts(ctx, shard, func(f relations.Fact) error {
-			return yield(verify.Fact{Relation: f.Relation, State: f.State, Version: f.Version})
+			return yield(verify.Fact{Relation: f.Relation, State: f.State, Version: f.Version, ChangedAtUs: f.StateChangedAt.UnixMicro()})
 		})
 		if err != nil {
 			return err

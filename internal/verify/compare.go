@@ -14,9 +14,12 @@ type Fact struct {
 	Relation topology.Relation
 	State    topology.State
 	Version  uint64
+	// ChangedAtUs is the time of its last transition, in microseconds; needed
+	// when lists are compared.
+	ChangedAtUs int64
 }
 
-// Comparison takes the four sides, in any order, and finds the differences.
+// Comparison takes the sides, in any order, and finds the differences.
 // It is not safe for concurrent use.
 type Comparison struct {
 	contract  *topology.HashContract // of the bucket space; nil: buckets are not checked
@@ -24,6 +27,8 @@ type Comparison struct {
 	users     ids
 	targets   ids
 	relations map[relationKey]relation
+	reverse   *topology.ReverseGeneration // nil: lists are not compared
+	listings  map[relationKey]listing
 	buckets   map[bucketKey]bucket
 	displays  map[targetKey]display
 	found     findings
@@ -35,6 +40,7 @@ type Rows struct {
 	Facts      int64 `json:"facts"`
 	Projection int64 `json:"projectionRecords"`
 	Display    int64 `json:"displayRecords"`
+	Likers     int64 `json:"likerRecords"`
 }
 
 // ErrTooMany says that the comparison would need more memory than allowed.
@@ -144,6 +150,7 @@ func (c *Comparison) Fact(f Fact) error {
 		c.found.relation(Conflict, key)
 	}
 	r.fact, r.factState = f.Version, f.State
+	c.noteChange(key, f.ChangedAtUs)
 	return c.put(key, r)
 }
 

@@ -21,19 +21,19 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		{"fact lost", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) { delete(w.facts, r) }},
 		{"fact ahead", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version + 1}
+			w.facts[r] = Fact{r, other(f.State), f.Version + 1, f.ChangedAtUs + 1}
 		}},
 		{"fact set back", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version - 1}
+			w.facts[r] = Fact{r, other(f.State), f.Version - 1, f.ChangedAtUs - 1}
 		}},
 		{"fact in another state", RelationState, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version}
+			w.facts[r] = Fact{r, other(f.State), f.Version, f.ChangedAtUs}
 		}},
 		{"fact never seen", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			r.User = "nobody"
-			w.facts[r] = Fact{r, r.Kind.Active(), 1}
+			w.facts[r] = Fact{r, r.Kind.Active(), 1, 1}
 		}},
 		{"projected relation lost", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			key := w.log[w.newest[r]].key
@@ -49,6 +49,63 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 			w.change(r, func(p *tidemarkv1.ProjectedRelation) {
 				p.State = tidemarkv1.State(other(topology.State(p.State)))
 			})
+		}},
+		{"liker lost", LikerBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			key := w.likes[w.newestLike[r]].key
+			w.likes = slices.DeleteFunc(w.likes, func(x likerRecord) bool { return x.key == key })
+		}},
+		{"newest liker record lost", LikerBelow, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.likes = slices.Delete(w.likes, w.newestLike[r], w.newestLike[r]+1)
+		}},
+		{"liker without a fact", LikerAbove, func(_ *rapid.T, w *world, r topology.Relation) {
+			r.User = "nobody"
+			w.list(r, r.Kind.Active(), 1, 1)
+		}},
+		{"tombstone without a fact", LikerAbove, func(_ *rapid.T, w *world, r topology.Relation) {
+			r.User = "nobody"
+			w.list(r, r.Kind.Initial(), 2, 1)
+		}},
+		{"liker version ahead", LikerAbove, func(_ *rapid.T, w *world, r topology.Relation) {
+			w.changeLike(r, func(l *tidemarkv1.LikerRelation) { l.Version++ })
+		}},
+		{"liker state wrong", LikerState, func(_ *rapid.T, w *world, r topology.Relation) {
+			f := w.facts[r]
+			w.changeLike(r, func(l *tidemarkv1.LikerRelation) {
+				l.State, l.CurrentLikedAtUs = tidemarkv1.State(other(f.State)), 0
+				if other(f.State) == r.Kind.Active() {
+					l.CurrentLikedAtUs = f.ChangedAtUs
+				}
+			})
+		}},
+		{"liked at another time", LikerTime, func(t *rapid.T, w *world, r topology.Relation) {
+			r.User = "lister"
+			w.set(r, r.Kind.Active())
+			by := rapid.SampledFrom([]int64{-1, 1, 1_000_000}).Draw(t, "by")
+			w.changeLike(r, func(l *tidemarkv1.LikerRelation) { l.CurrentLikedAtUs += by })
+		}},
+		{"two liked-at times of one version", Conflict, func(_ *rapid.T, w *world, r topology.Relation) {
+			r.User = "lister"
+			w.set(r, r.Kind.Active())
+			x := w.likes[w.newestLike[r]]
+			forged := proto.CloneOf(x.row)
+			forged.GetRelation().CurrentLikedAtUs++
+			w.likes = append(w.likes, likerRecord{x.partition, x.key, forged})
+		}},
+		{"another reverse shard", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := &w.likes[w.newestLike[r]]
+			p := w.reverse.Place(r)
+			p.ReverseShard = (p.ReverseShard + 4) % 16
+			x.key = topology.LikerKey(p, r.Key())
+		}},
+		{"another reverse generation", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := &w.likes[w.newestLike[r]]
+			p := w.reverse.Place(r)
+			p.Generation++
+			x.key = topology.LikerKey(p, r.Key())
+		}},
+		{"another liker partition", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
+			x := &w.likes[w.newestLike[r]]
+			x.partition = (x.partition + 1) % worldPartitions
 		}},
 		{"bucket counts one more", Bucket, func(t *rapid.T, w *world, r topology.Relation) {
 			by := rapid.SampledFrom([]int64{-1000, -1, 1, 1000}).Draw(t, "by")
@@ -124,6 +181,13 @@ func sum(counts map[Class]int64) (n int64) {
 // change alters a relation's newest record, leaving its bucket.
 func (w *world) change(r topology.Relation, f func(*tidemarkv1.ProjectedRelation)) {
 	x := &w.log[w.newest[r]]
+	x.row = proto.CloneOf(x.row)
+	f(x.row.GetRelation())
+}
+
+// changeLike alters a relation's newest record of the reverse index.
+func (w *world) changeLike(r topology.Relation, f func(*tidemarkv1.LikerRelation)) {
+	x := &w.likes[w.newestLike[r]]
 	x.row = proto.CloneOf(x.row)
 	f(x.row.GetRelation())
 }

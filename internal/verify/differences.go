@@ -84,6 +84,9 @@ func (c *Comparison) compare(examples int) result {
 	}
 	for key, r := range c.relations {
 		compareRelation(key, r, found)
+		if c.listings != nil {
+			compareListing(key, r, c.listings[key], found)
+		}
 	}
 	out := result{targets: int64(len(tallies)), relations: int64(len(c.relations)), counts: map[Class]int64{}, totals: totals(tallies)}
 	c.describeCounts(&out, tallies, differing, examples)
@@ -332,11 +335,11 @@ func (c *Comparison) describeRelations(out *result, found *findings, examples in
 			r := c.relations[k]
 			described = append(described, Difference{
 				Class: class, Kind: k.kind.String(), Target: c.targets.texts[k.target], User: c.users.texts[k.user],
-				State: stateText(r.factState), Reason: relationReason(class, r), Proven: class != RelationBelow,
+				State: stateText(r.factState), Reason: c.relationReason(class, k), Proven: !class.lag(),
 			})
 		}
 		all, proven := int64(len(keys)), int64(len(keys))
-		if class == RelationBelow {
+		if class.lag() {
 			proven = 0
 		}
 		out.add(class, all, proven, described)
@@ -354,13 +357,17 @@ func stateText(s topology.State) string {
 	return s.String()
 }
 
-func relationReason(c Class, r relation) string {
+func (c *Comparison) relationReason(class Class, k relationKey) string {
+	r := c.relations[k]
 	sides := fmt.Sprintf("the fact is version %d %s, the projection version %d %s", r.fact, stateText(r.factState), r.projected, stateText(r.projectedState))
-	switch c {
+	if c.listings != nil {
+		sides += ", " + c.listings[k].String()
+	}
+	switch class {
 	case Conflict:
 		return "stands twice, with two contents for one version or as two facts: " + sides
 	case Misplaced:
-		return fmt.Sprintf("found in virtual bucket %d or a partition that is not its own: %s", r.vbucket, sides)
+		return fmt.Sprintf("found in virtual bucket %d, or in a reverse shard or partition, that is not its own: %s", r.vbucket, sides)
 	}
 	return sides
 }

@@ -9,6 +9,10 @@ const (
 	RelationBelow   Class = "relation-below"
 	RelationAbove   Class = "relation-above"
 	RelationState   Class = "relation-state"
+	LikerBelow      Class = "liker-below"
+	LikerAbove      Class = "liker-above"
+	LikerState      Class = "liker-state"
+	LikerTime       Class = "liker-time"
 	Bucket          Class = "bucket"
 	Negative        Class = "negative"
 	Conflict        Class = "conflict"
@@ -16,6 +20,9 @@ const (
 	DisplayPartials Class = "display-partials"
 	Unreadable      Class = "unreadable"
 )
+
+// lag tells whether a feed that is behind explains a difference of the class.
+func (c Class) lag() bool { return c == RelationBelow || c == LikerBelow }
 
 // findings are differences as compact keys; what they mean in words is looked
 // up for the few that are shown.

@@ -87,8 +87,8 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 		fmt.Fprintf(tw, "differences: %s\n", strings.Join(counts, ", "))
 	}
-	fmt.Fprintf(tw, "%d targets, %d relations; %d facts, %d projection records, %d display records read in %.1f s\n",
-		r.Targets, r.Relations, r.Rows.Facts, r.Rows.Projection, r.Rows.Display, r.Seconds)
+	fmt.Fprintf(tw, "%d targets, %d relations; %d facts, %d projection records, %d display records, %d liker records read in %.1f s\n",
+		r.Targets, r.Relations, r.Rows.Facts, r.Rows.Projection, r.Rows.Display, r.Rows.Likers, r.Seconds)
 	fmt.Fprintf(tw, "verdict: %s", r.Verdict)
 	if r.Reason != "" {
 		fmt.Fprintf(tw, ", %s", r.Reason)

@@ -23,7 +23,7 @@ import (
 func kafka(t *testing.T) (*kgo.Client, []string, *topology.Topology) {
 	t.Helper()
 	brokers := testenv.Kafka(t)
-	topo := testenv.Topology(t, func(c *topology.Config) { c.Shards, c.CountPartitions, c.DisplayPartitions = 2, worldPartitions, 2 })
+	topo := testenv.Topology(t, func(c *topology.Config) { c.Shards, c.CountPartitions, c.LikerPartitions, c.DisplayPartitions = 2, worldPartitions, worldPartitions, 2 })
 	testenv.CreateTopics(t, brokers, topo)
 	client, err := kafkaadmin.Client(brokers, nil)
 	if err != nil {
@@ -59,15 +59,17 @@ func TestRunReadsTopics(t *testing.T) {
 		}
 	}
 	fill(topology.ProjectionTable, config.Projection)
+	fill(topology.LikersTable, config.Likers)
 	fill(topology.DisplayTable, config.Display)
 	config.Projection = ReadTable(topo.Topic(topology.ProjectionTable), kgo.SeedBrokers(brokers...))
 	config.Display = ReadTable(topo.Topic(topology.DisplayTable), kgo.SeedBrokers(brokers...))
+	config.Likers = ReadTable(topo.Topic(topology.LikersTable), kgo.SeedBrokers(brokers...))
 	r := Run(t.Context(), config)
-	if r.Verdict != Equal || r.Rows.Projection != int64(len(w.log)) || r.Rows.Display != int64(len(w.displayRecords())) {
+	if r.Verdict != Equal || r.Rows.Projection != int64(len(w.log)) || r.Rows.Display != int64(len(w.displayRecords())) || r.Rows.Likers != int64(len(w.likes)) {
 		t.Fatalf("%s, %s, rows %+v, %+v", r.Verdict, r.Reason, r.Rows, r.Differences)
 	}
-	w.facts[u1V1] = Fact{u1V1, topology.Disliked, 9}
-	if r := Run(t.Context(), config); r.Verdict != Different || r.Counts[RelationBelow] != 1 {
+	w.facts[u1V1] = Fact{u1V1, topology.Disliked, 9, 9}
+	if r := Run(t.Context(), config); r.Verdict != Different || r.Counts[RelationBelow] != 1 || r.Counts[LikerBelow] != 1 {
 		t.Fatalf("%s, %s, %v", r.Verdict, r.Reason, r.Counts)
 	}
 }

@@ -18,6 +18,10 @@ type Config struct {
 	// Projection and Display give the records of the two tables up to where
 	// they end when asked; ReadTable makes them.
 	Projection, Display Table
+	// Likers gives the records of the likers table; nil: lists are not compared.
+	Likers Table
+	// Reverse is where the rows of Likers must lie.
+	Reverse topology.ReverseGeneration
 	// Quiet waits until all that was committed before the call is displayed,
 	// or says why it is not, when its own deadline has passed. nil: the caller
 	// vouches that nothing is under way.
@@ -29,7 +33,8 @@ type Config struct {
 	// Contract of the bucket space, to check that relations lie in their
 	// buckets; nil: not checked.
 	Contract *topology.HashContract
-	// MaxRelations bounds the memory: about 250 bytes each. Default 20,000,000.
+	// MaxRelations bounds the memory: about 250 bytes each, 380 with lists.
+	// Default 20,000,000.
 	MaxRelations int
 	// Examples is how many differences of each class are described. Default 20.
 	Examples int
@@ -44,7 +49,7 @@ type Table func(ctx context.Context, each func(partition int, key string, value 
 
 // Progress says what a verification is at.
 type Progress struct {
-	Stage string // quiet, projection, facts, display
+	Stage string // quiet, projection, likers, facts, display
 	Rows  int64  // read in this stage
 }
 
@@ -69,6 +74,9 @@ func (c Config) run(ctx context.Context) Report {
 	unquiet := c.quiet(ctx)
 	before, activityErr := c.activity(ctx)
 	sides := NewComparison(c.Contract, c.MaxRelations)
+	if c.Likers != nil {
+		sides.CompareLists(c.Reverse)
+	}
 	if err := c.read(ctx, sides); err != nil {
 		return Report{Verdict: Unknown, Reason: err.Error(), Rows: sides.rows, Counts: map[Class]int64{}, Differences: []Difference{}}
 	}
@@ -114,11 +122,16 @@ func (c Config) changed(ctx context.Context, before uint64) error {
 	return err
 }
 
-// read takes the sides. The facts come after the projection: then a projection
-// above its fact is never explained by time.
+// read takes the sides. The facts come after the projection and the reverse
+// index: then what is above its fact is never explained by time.
 func (c Config) read(ctx context.Context, sides *Comparison) error {
 	if err := c.readTable(ctx, "projection", c.Projection, sides.Projection); err != nil {
 		return err
+	}
+	if c.Likers != nil {
+		if err := c.readTable(ctx, "likers", c.Likers, sides.Likers); err != nil {
+			return err
+		}
 	}
 	var rows int64
 	err := c.Facts(ctx, func(f Fact) error {

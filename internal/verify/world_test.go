@@ -27,6 +27,18 @@ type world struct {
 	shown    []shown // every snapshot that was in displays before
 	buckets  map[bucketName]*tidemarkv1.BucketCount
 	newest   map[topology.Relation]int // index in log
+
+	reverse    topology.ReverseGeneration
+	likes      []likerRecord             // the likers table's log
+	newestLike map[topology.Relation]int // index in likes
+	now        int64
+}
+
+// likerRecord is a record of the likers table.
+type likerRecord struct {
+	partition int
+	key       string
+	row       *tidemarkv1.LikerRow
 }
 
 type record struct {
@@ -52,6 +64,7 @@ func newWorld() *world {
 		manifest: topology.NewManifest(1, 1, 1, topology.HashContract{Algorithm: topology.AlgorithmXXH64, Encoding: topology.EncodingLP1, Modulus: 8}, worldPartitions),
 		facts:    map[topology.Relation]Fact{}, displays: map[string]*tidemarkv1.DisplaySnapshot{},
 		buckets: map[bucketName]*tidemarkv1.BucketCount{}, newest: map[topology.Relation]int{},
+		reverse: topology.NewReverseGeneration(1, worldPartitions, 16), newestLike: map[topology.Relation]int{}, now: 1_000_000,
 	}
 }
 
@@ -59,12 +72,14 @@ func newWorld() *world {
 func (w *world) set(r topology.Relation, s topology.State) {
 	old, ok := w.facts[r]
 	if !ok {
-		old = Fact{r, r.Kind.Initial(), 0}
+		old = Fact{Relation: r, State: r.Kind.Initial()}
 	}
 	if old.State == s {
 		return
 	}
-	w.facts[r] = Fact{r, s, old.Version + 1}
+	w.now++
+	w.facts[r] = Fact{r, s, old.Version + 1, w.now}
+	w.list(r, s, old.Version+1, w.now)
 	place := w.manifest.Place(r)
 	name := bucketName{r.Kind, r.Target, place.VirtualBucket}
 	b := &tidemarkv1.BucketCount{}
@@ -83,6 +98,22 @@ func (w *world) set(r topology.Relation, s topology.State) {
 	w.newest[r] = len(w.log)
 	w.log = append(w.log, record{int(place.Partition), topology.CountedKey(int(place.Partition), int(place.VirtualBucket), r), relationRow(s, old.Version+1, place.RouteEpoch, b)})
 	w.display(r.Kind, r.Target)
+}
+
+// list writes a relation to the reverse index.
+func (w *world) list(r topology.Relation, s topology.State, version uint64, at int64) {
+	place := w.reverse.Place(r)
+	w.newestLike[r] = len(w.likes)
+	if s != r.Kind.Active() {
+		at = 0
+	}
+	w.likes = append(w.likes, likerRecord{int(place.Partition), topology.LikerKey(place, r.Key()), likerRow(s, version, at)})
+}
+
+func likerRow(s topology.State, version uint64, likedAt int64) *tidemarkv1.LikerRow {
+	return &tidemarkv1.LikerRow{Body: &tidemarkv1.LikerRow_Relation{Relation: &tidemarkv1.LikerRelation{
+		State: tidemarkv1.State(s), Version: version, CurrentLikedAtUs: likedAt,
+	}}}
 }
 
 func relationRow(s topology.State, version, epoch uint64, b *tidemarkv1.BucketCount) *tidemarkv1.ProjectionRow {
@@ -139,6 +170,10 @@ func (w *world) compare(t require) result {
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
+	}
+	c.CompareLists(w.reverse)
+	if err := w.eachLike(c.Likers); err != nil {
+		t.Fatalf("%v", err)
 	}
 	for _, f := range w.facts {
 		if err := c.Fact(f); err != nil {
@@ -205,6 +240,7 @@ func (w *world) haunt(t *rapid.T) {
 	for range rapid.IntRange(0, 10).Draw(t, "zombies") {
 		if len(w.log) > 0 {
 			w.log = append(w.log, w.log[rapid.IntRange(0, len(w.log)-1).Draw(t, "copy")])
+			w.likes = append(w.likes, w.likes[rapid.IntRange(0, len(w.likes)-1).Draw(t, "liker copy")])
 		}
 	}
 }
@@ -234,6 +270,19 @@ func TestI3RightHistoriesAreEqual(t *testing.T) {
 			t.Fatalf("differences %v: %+v", got.counts, got.differences)
 		}
 	})
+}
+
+func (w *world) eachLike(each func(int, string, []byte) error) error {
+	for _, r := range w.likes {
+		value, err := r.row.MarshalVT()
+		if err == nil {
+			err = each(r.partition, r.key, value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // config makes the world readable as Run reads it.
@@ -271,6 +320,8 @@ func (w *world) config() Config {
 			}
 			return nil
 		},
+		Likers:   func(_ context.Context, each func(int, string, []byte) error) error { return w.eachLike(each) },
+		Reverse:  w.reverse,
 		Contract: &w.manifest.Contract,
 	}
 }
