@@ -23,7 +23,9 @@ import (
 func kafka(t *testing.T) (*kgo.Client, []string, *topology.Topology) {
 	t.Helper()
 	brokers := testenv.Kafka(t)
-	topo := testenv.Topology(t, func(c *topology.Config) { c.Shards, c.CountPartitions, c.LikerPartitions, c.DisplayPartitions = 2, worldPartitions, worldPartitions, 2 })
+	topo := testenv.Topology(t, func(c *topology.Config) {
+		c.Shards, c.CountPartitions, c.LikerPartitions, c.DisplayPartitions = 2, worldPartitions, worldPartitions, 2
+	})
 	testenv.CreateTopics(t, brokers, topo)
 	client, err := kafkaadmin.Client(brokers, nil)
 	if err != nil {
