@@ -135,6 +135,7 @@ type environment struct {
 	dir         string // of this drill
 	seed        uint64
 	kafka       string // host:port of a real broker; "": embedded
+	connect     string // URL of its Connect worker
 	findings    *oracle.Findings
 	tallies     *tallies
 	log         *slog.Logger

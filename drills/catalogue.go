@@ -83,6 +83,7 @@ func systemDrills() []Drill {
 		{Name: "truncate-cdc", About: "the broker loses records of cdc before intake has read them: named, then healed", Lanes: one("truncate-cdc"), Rounds: 2},
 		{Name: "failover", About: "a synchronous standby without the slots takes over under load: named, then healed", Lanes: one("failover"), Rounds: 2, Rows: []string{"D09"}},
 		{Name: "failover-behind", About: "a standby that lacks the newest commits takes over under load: counted facts are gone, which is named, then healed", Lanes: one("failover-behind"), Rounds: 2, Rows: []string{"D09"}},
+		{Name: "switch-feed", About: "from the built-in emitter to Debezium and back under load; needs a real Kafka and a Connect worker", Lanes: one("switch-feed"), Rounds: 2, Rows: []string{"D26"}},
 		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
 			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},
 			{"postgres-restart", "postgres-cut", "postgres-crash", "walsender-killed", "system-broker", "system-connection"},

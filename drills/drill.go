@@ -92,14 +92,18 @@ func (c Cell) withDefaults() Cell {
 
 // needsFaults tells whether a drill needs a broker that breaks on demand.
 func (d Drill) needsFaults() bool {
-	for _, lane := range d.Lanes {
-		for _, name := range lane {
-			if i, ok := injections[name]; ok && i.faults {
-				return true
-			}
-		}
-	}
-	return false
+	return d.any(func(name string) bool {
+		return d.Bench == Projection && injections[name].faults || d.Bench == System && systemInjections[name].faults
+	})
+}
+
+// needsWorker tells whether a drill needs a Connect worker.
+func (d Drill) needsWorker() bool {
+	return d.any(func(name string) bool { return d.Bench == System && systemInjections[name].worker })
+}
+
+func (d Drill) any(holds func(injection string) bool) bool {
+	return slices.ContainsFunc(slices.Concat(d.Lanes...), holds)
 }
 
 // Find looks a drill up.

@@ -71,36 +71,26 @@ func (s *system) failOver(ctx context.Context, before func(primary, standby *pgx
 		if err != nil {
 			return err
 		}
+		f.mustHit = false // a quick operator, or an idle shard, may lose nothing
+		if err := f.rememberLost(ctx); err != nil {
+			return err
+		}
 		faults = append(faults, f)
-	}
-	slots, err := s.slots(ctx)
-	if err != nil {
-		return err
 	}
 	if err := s.takeOver(ctx, before); err != nil {
 		return err
 	}
 	for _, f := range faults {
-		if err := f.slotAnew(ctx, slots[f.shard]); err != nil {
+		if err := f.slotAnew(ctx); err != nil {
 			return err
 		}
 	}
 	for _, f := range faults {
-		if err := f.namedAndHealed(ctx); err != nil {
+		if err := f.isNamed(ctx); err != nil {
 			return err
 		}
 	}
-	return nil
-}
-
-// slots are the shards' replication slots.
-func (s *system) slots(ctx context.Context) (names [systemShards]string, err error) {
-	for shard := range names {
-		err = errors.Join(err, s.onShard(ctx, shard, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()").Scan(&names[shard])
-		}))
-	}
-	return names, err
+	return s.heal(ctx)
 }
 
 func (s *system) takeOver(ctx context.Context, before func(primary, standby *pgx.Conn) error) error {

@@ -32,12 +32,18 @@ type feedFault struct {
 	shard  int
 	causes []control.Cause         // any of which tells the truth
 	before map[uint64]idset.Ranges // ids of gaps that were there before, by seal
-	extra  idset.Ranges            // ids that must be named although nothing of them is missing, or although no row is left
+	// extra are ids that must be named although nothing of them is missing, or
+	// although no row is left.
+	extra idset.Ranges
+	// lostBefore are events that came and that the outbox had not before the
+	// fault: those of earlier faults, and of their healing.
+	lostBefore map[event]struct{}
+	mustHit    bool // nothing missing means that the fault did not hit
 }
 
 // faultOf begins with a shard as it is before the fault.
 func (s *system) faultOf(ctx context.Context, shard int, causes ...control.Cause) (*feedFault, error) {
-	f := &feedFault{system: s, shard: shard, causes: causes, before: map[uint64]idset.Ranges{}}
+	f := &feedFault{system: s, shard: shard, causes: causes, mustHit: true, before: map[uint64]idset.Ranges{}}
 	all, err := f.gaps(ctx)
 	for _, g := range all {
 		f.before[g.Seal] = g.Missing
@@ -84,29 +90,98 @@ const namePatience = 20 * time.Second
 // that tells the truth, has them healed as an operator does, and demands that
 // nothing is missing then. What does not hold is a finding.
 func (f *feedFault) namedAndHealed(ctx context.Context) error {
-	upTo, err := f.settle(ctx)
-	if err != nil {
-		return err
-	}
-	missing, err := f.missing(ctx, upTo)
-	if err != nil {
-		return err
-	}
-	due := missing.Union(f.extra)
-	f.log.Info("rows are missing from the change feed", "shard", f.shard, "missing", missing.String(), "named besides", f.extra.String(), "up to", upTo)
-	if len(due) == 0 {
-		return stuckError{fmt.Errorf("shard %d: nothing is missing: the fault did not hit", f.shard)}
-	}
-	if err := f.named(ctx, due, upTo); err != nil || f.leaveGaps {
+	if err := f.isNamed(ctx); err != nil {
 		return err
 	}
 	return f.heal(ctx)
 }
 
-func (f *feedFault) named(ctx context.Context, due idset.Ranges, upTo int64) error {
+// isNamed is the first half of that.
+func (f *feedFault) isNamed(ctx context.Context) error {
+	upTo, err := f.settle(ctx)
+	if err != nil {
+		return err
+	}
+	d, err := f.due(ctx, upTo)
+	if err != nil {
+		return err
+	}
+	f.log.Info("rows are missing from the change feed", "shard", f.shard, "named", d.must.String(), "perhaps", d.may.String(), "up to", upTo)
+	if len(d.must) == 0 && f.mustHit {
+		return stuckError{fmt.Errorf("shard %d: nothing is missing: the fault did not hit", f.shard)}
+	}
+	return f.named(ctx, d)
+}
+
+// dues are the ids that gaps must name, and may.
+type dues struct {
+	must, may idset.Ranges
+	upTo      int64 // higher ids are of what came later
+}
+
+// due finds out what is missing, and which counted facts are lost. A lost fact
+// that a later version has replaced does no harm, and need not be named.
+func (f *feedFault) due(ctx context.Context, upTo int64) (dues, error) {
+	d := dues{must: f.extra, upTo: upTo}
+	came, err := f.came(ctx)
+	if err != nil {
+		return d, err
+	}
+	there, err := f.outbox(ctx)
+	if err != nil {
+		return d, err
+	}
+	for e := range there {
+		if _, ok := came[e]; !ok && e.row <= upTo {
+			d.must = d.must.Union(idset.Of(e.row))
+		}
+	}
+	d.may = d.must
+	for e, v := range f.lost(came, there) {
+		d.may, d.upTo = d.may.Union(idset.Of(e.row)), max(d.upTo, e.row)
+		now, err := f.version(ctx, v.relation)
+		if err != nil {
+			return d, err
+		}
+		if now <= v.number {
+			d.must = d.must.Union(idset.Of(e.row))
+		}
+	}
+	return d, nil
+}
+
+// lost are the events that came, of which the outbox has no row any more, apart
+// from those before the fault and those deleted by hand.
+func (f *feedFault) lost(came map[event]version, there map[event]struct{}) map[event]version {
+	lost := map[event]version{}
+	for e, v := range came {
+		_, kept := there[e]
+		_, old := f.lostBefore[e]
+		if !kept && !old && !f.extra.Contains(e.row) {
+			lost[e] = v
+		}
+	}
+	return lost
+}
+
+// rememberLost takes what is lost already for granted.
+func (f *feedFault) rememberLost(ctx context.Context) error {
+	came, err := f.came(ctx)
+	if err != nil {
+		return err
+	}
+	there, err := f.outbox(ctx)
+	f.lostBefore = map[event]struct{}{}
+	for e := range f.lost(came, there) {
+		f.lostBefore[e] = struct{}{}
+	}
+	return err
+}
+
+func (f *feedFault) named(ctx context.Context, d dues) error {
 	var named idset.Ranges
 	err := await(ctx, namePatience, "naming what is missing", func() (err error) {
-		if named, err = f.namedBy(ctx, upTo); err == nil && !slices.Equal(named, due) {
+		if named, err = f.namedBy(ctx, d.upTo); err == nil && (len(d.must.Without(named)) > 0 || len(named.Without(d.may)) > 0) {
 			err = errors.New("gaps name other rows")
 		}
 		return err
@@ -115,10 +190,10 @@ func (f *feedFault) named(ctx context.Context, due idset.Ranges, upTo int64) err
 	if !errors.As(err, &not) {
 		return err
 	}
-	if silent := due.Without(named); len(silent) > 0 {
+	if silent := d.must.Without(named); len(silent) > 0 {
 		f.findings.AddMany(Silent, silent.Count(), "shard %d: no gap names the outbox rows %.200s, which are missing", f.shard, silent)
 	}
-	if wrong := named.Without(due); len(wrong) > 0 {
+	if wrong := named.Without(d.may); len(wrong) > 0 {
 		f.findings.AddMany(Misnamed, wrong.Count(), "shard %d: gaps name the outbox rows %.200s, which came", f.shard, wrong)
 	}
 	return nil
@@ -142,55 +217,63 @@ func (f *feedFault) namedBy(ctx context.Context, upTo int64) (named idset.Ranges
 }
 
 // heal does what an operator does.
-func (f *feedFault) heal(ctx context.Context) error {
-	err := command(ctx, filepath.Join(f.dir, "operator.log"), "gaps", "heal", "--all", "--yes", "--as", "drill", "--config", f.file())
-	if err != nil {
+func (s *system) heal(ctx context.Context) error {
+	if s.leaveGaps {
+		return nil
+	}
+	if err := s.operate(ctx, "gaps", "heal", "--all", "--yes", "--as", "drill"); err != nil {
 		return stuckError{fmt.Errorf("healing: %w", err)}
 	}
-	return f.flowing(ctx)
+	return s.flowing(ctx)
 }
 
-// missing are the rows of the outbox up to an id whose events never came to
-// topic facts.
-func (f *feedFault) missing(ctx context.Context, upTo int64) (out idset.Ranges, err error) {
-	came, err := f.came(ctx)
-	if err != nil {
-		return nil, err
-	}
-	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
-		out = nil
-		rows, err := conn.Query(ctx, "SELECT id, payload->>'eventId' FROM outbox WHERE aggregatetype = $1 AND id <= $2 ORDER BY id", topology.AggregateRelation, upTo)
-		if err != nil {
-			return err
-		}
-		var e event
-		_, err = pgx.ForEachRow(rows, []any{&e.row, &e.id}, func() error {
-			if _, ok := came[e]; !ok {
-				out = out.Append(e.row)
-			}
-			return nil
-		})
-		return err
-	})
-	return out, err
-}
-
-// event is one version of a relation as an outbox row brings it. A failover
-// may use the number of a row twice.
+// event is one version of a relation as an outbox row brings it. After a
+// failover a row's number may be that of another event.
 type event struct {
 	row int64
 	id  string
 }
 
+type version struct {
+	relation topology.Relation
+	number   uint64
+}
+
+// outbox reads which events the outbox has.
+func (f *feedFault) outbox(ctx context.Context) (there map[event]struct{}, err error) {
+	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+		there = map[event]struct{}{}
+		rows, err := conn.Query(ctx, "SELECT id, payload->>'eventId' FROM outbox WHERE aggregatetype = $1", topology.AggregateRelation)
+		if err != nil {
+			return err
+		}
+		var e event
+		_, err = pgx.ForEachRow(rows, []any{&e.row, &e.id}, func() error {
+			there[e] = struct{}{}
+			return nil
+		})
+		return err
+	})
+	return there, err
+}
+
+// version is the relation's as the shard has it, 0 when it has none.
+func (f *feedFault) version(ctx context.Context, r topology.Relation) (n uint64, err error) {
+	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM relation WHERE user_id = $1 AND kind = $2 AND target_id = $3", r.User, int16(r.Kind), r.Target).Scan(&n)
+	})
+	return n, err
+}
+
 // came reads which events intake has passed on.
-func (f *feedFault) came(ctx context.Context) (map[event]struct{}, error) {
-	came := map[event]struct{}{}
+func (f *feedFault) came(ctx context.Context) (map[event]version, error) {
+	came := map[event]version{}
 	err := f.readPartition(ctx, topology.Facts, func(r *kgo.Record) error {
 		var c tidemarkv1.RelationChange
 		if err := c.UnmarshalVT(r.Value); err != nil {
 			return fmt.Errorf("a fact at offset %d: %w", r.Offset, err)
 		}
-		came[event{c.OutboxId, c.EventId}] = struct{}{}
+		came[event{c.OutboxId, c.EventId}] = version{topology.Relation{Kind: topology.Kind(c.Kind), User: c.UserId, Target: c.TargetId}, c.RelationVersion}
 		return nil
 	})
 	return came, err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/drills/oracle"
-	"github.com/tidemark/tidemark/emitters/cdc"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/idset"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
@@ -27,22 +28,22 @@ func dropSlot(ctx context.Context, s *system, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	slot, err := f.takeSlotAway(ctx)
-	if err != nil {
+	if err := f.takeSlotAway(ctx); err != nil {
 		return err
 	}
 	if err := sleep(ctx, between(rnd, 500*time.Millisecond, 2*time.Second)); err != nil {
 		return err
 	}
-	if err := f.slotAnew(ctx, slot); err != nil {
+	if err := f.slotAnew(ctx); err != nil {
 		return err
 	}
 	return f.namedAndHealed(ctx)
 }
 
 // takeSlotAway drops the slot, from whoever holds it.
-func (f *feedFault) takeSlotAway(ctx context.Context) (slot string, err error) {
-	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+func (f *feedFault) takeSlotAway(ctx context.Context) error {
+	return f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
+		var slot string
 		var pid *int32
 		err := conn.QueryRow(ctx, "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = current_database()").Scan(&slot, &pid)
 		if err != nil {
@@ -56,12 +57,11 @@ func (f *feedFault) takeSlotAway(ctx context.Context) (slot string, err error) {
 		_, err = conn.Exec(ctx, "SELECT pg_drop_replication_slot($1)", slot)
 		return err
 	})
-	return slot, err
 }
 
 // slotAnew does what the manual tells an operator whose slot is gone, once the
-// emitter has said so.
-func (f *feedFault) slotAnew(ctx context.Context, slot string) error {
+// emitter has said so; the emitter then goes on by itself.
+func (f *feedFault) slotAnew(ctx context.Context) error {
 	emitter := f.rolesOf("cdc")[0]
 	err := await(ctx, namePatience, "the emitter telling that its slot is gone", func() error {
 		if err := emitter.ready(ctx); err == nil || !containsAll(err.Error(), []string{"slot", "vanished"}) {
@@ -75,14 +75,15 @@ func (f *feedFault) slotAnew(ctx context.Context, slot string) error {
 	} else if err != nil {
 		return err
 	}
-	if err := cdc.EnsureSlot(ctx, f.cfg.Postgres[f.shard], slot); err != nil {
-		return err
+	if err := f.operate(ctx, "cdc", "create-slot", "--shard", strconv.Itoa(f.shard), "--execute", "--as", "drill"); err != nil {
+		return stuckError{fmt.Errorf("making the slot of shard %d anew: %w", f.shard, err)}
 	}
-	return emitter.on(func() error {
-		took, _ := emitter.now().Stop(stopPatience)
-		f.tallies.stopped(took)
-		return emitter.start()
-	})
+	return nil
+}
+
+// operate runs a command as an operator does.
+func (s *system) operate(ctx context.Context, args ...string) error {
+	return command(ctx, filepath.Join(s.dir, "operator.log"), append(args, "--config", s.file())...)
 }
 
 var errUntold = errors.New("nothing of it")
@@ -123,8 +124,7 @@ func deleteOutboxRows(ctx context.Context, s *system, rnd *rand.Rand) error {
 	if err := f.deleteCounted(ctx, rnd); err != nil {
 		return err
 	}
-	slot, err := f.takeSlotAway(ctx)
-	if err != nil {
+	if err := f.takeSlotAway(ctx); err != nil {
 		return err
 	}
 	from, err := f.lastRow(ctx)
@@ -141,7 +141,7 @@ func deleteOutboxRows(ctx context.Context, s *system, rnd *rand.Rand) error {
 	if err := f.deleteRows(ctx, rnd, from+1, to, 10); err != nil {
 		return err
 	}
-	if err := f.slotAnew(ctx, slot); err != nil {
+	if err := f.slotAnew(ctx); err != nil {
 		return err
 	}
 	return f.namedAndHealed(ctx)

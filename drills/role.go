@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidemark/tidemark/drills/proc"
@@ -21,7 +22,8 @@ type role struct {
 	file  string   // configuration
 	log   string
 
-	busy sync.Mutex // held by who does something to it
+	busy sync.Mutex  // held by who does something to it
+	away atomic.Bool // something else stands in for it: nobody waits for it
 
 	mu      sync.Mutex
 	process *proc.Process

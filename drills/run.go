@@ -24,6 +24,7 @@ type Options struct {
 	Rounds   int    // of each drill; 0: the drill's own
 	Parallel int    // drills at a time; 0: 1
 	Kafka    string // host:port of a real broker; "": the embedded one
+	Connect  string // URL of that broker's Connect worker; "": none
 	Keep     bool   // keep logs and state of every drill, not only of those that found something
 	Dir      string // for logs and state; "": a temporary folder
 	Weakness gokakit.Weakness
@@ -133,8 +134,12 @@ func (p *printer) say(drill, format string, a ...any) {
 // found or when it is to be kept.
 func runOne(ctx context.Context, d Drill, o Options, dir string, p *printer) Result {
 	res := Result{Drill: d.Name, Bench: d.Bench, Seed: o.Seed, Injected: map[string]int{}}
-	if o.Kafka != "" && (d.needsFaults() || d.Bench == System) {
+	switch {
+	case o.Kafka != "" && d.needsFaults():
 		res.Verdict, res.Reason = Skipped, "it needs the embedded broker"
+		return res
+	case d.needsWorker() && (o.Kafka == "" || o.Connect == ""):
+		res.Verdict, res.Reason = Skipped, "it needs a real Kafka with a Connect worker (make real-up DEBEZIUM=1): --real-kafka and --connect"
 		return res
 	}
 	start := time.Now()
@@ -176,7 +181,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, findings: findings, tallies: newTallies(), verify: o.Verify,
+	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify,
 		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if o.Weakness != 0 { // what cannot recover will not

@@ -29,7 +29,7 @@ type system struct {
 	cell    Cell
 	cfg     config.Config
 	topo    *topology.Topology
-	broker  *faultbroker.Broker
+	broker  *faultbroker.Broker // nil: a real one
 	watcher *oracle.Watcher
 	roles   []*role
 
@@ -60,8 +60,10 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	if err := s.startPostgres(ctx); err != nil {
 		return s, err
 	}
-	if s.broker, err = faultbroker.Start(s.dir); err != nil {
-		return s, err
+	if s.kafka == "" {
+		if s.broker, err = faultbroker.Start(s.dir); err != nil {
+			return s, err
+		}
 	}
 	if err := s.configure(); err != nil {
 		return s, err
@@ -108,7 +110,11 @@ func (s *system) configure() (err error) {
 	for shard := range c.Shards {
 		c.Postgres = append(c.Postgres, s.postgres.URL(fmt.Sprintf(shardDatabase, shard)))
 	}
-	c.Kafka.Brokers = []string{s.broker.Address()}
+	if c.Kafka.Brokers = splitList(s.kafka); s.broker != nil {
+		c.Kafka.Brokers = []string{s.broker.Address()}
+	} else {
+		c.Prefix = sharedPrefix(s.seed)
+	}
 	c.StateDir, c.Auth.HS256KeyFile = filepath.Join(s.dir, "state"), filepath.Join(s.dir, "drill.key")
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
 	if c.API.Listen, err = freeAddress(); err != nil {
@@ -146,6 +152,9 @@ func (s *system) startRoles(ctx context.Context, file string) error {
 
 func (s *system) allReady(ctx context.Context) error {
 	for _, r := range s.roles {
+		if r.away.Load() {
+			continue
+		}
 		if err := r.ready(ctx); err != nil {
 			return err
 		}
@@ -232,8 +241,10 @@ func (s *system) watch(ctx context.Context) {
 
 // judge heals everything, ends the commands, and compares.
 func (s *system) judge(ctx context.Context) error {
-	if err := s.broker.HealAll(ctx); err != nil {
-		return err
+	if s.broker != nil {
+		if err := s.broker.HealAll(ctx); err != nil {
+			return err
+		}
 	}
 	err := s.flowing(ctx)
 	var not stuckError
@@ -296,6 +307,8 @@ func (s *system) close() {
 	}
 	if s.broker != nil {
 		s.broker.Process().Kill()
+	} else if s.topo != nil {
+		removeTopics(s.cfg.Kafka.Brokers, s.topo)
 	}
 	if s.postgres != nil {
 		_ = s.postgres.Stop()

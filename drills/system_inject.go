@@ -16,29 +16,32 @@ import (
 
 // systemInjection is one sort of harm to the whole system.
 type systemInjection struct {
-	about string
-	do    func(context.Context, *system, *rand.Rand) error
+	about  string
+	faults bool // needs a broker that breaks on demand
+	worker bool // needs a real broker with a Connect worker
+	do     func(context.Context, *system, *rand.Rand) error
 }
 
 var systemInjections = map[string]systemInjection{
-	"kill-role":         {"kill -9 of the process of any role", killRole},
-	"kill-every-role":   {"kill -9 of every process, one after the other", killEveryRole},
-	"kill-all":          {"kill -9 of all processes at once", killAll},
-	"pause-role":        {"the process of any role paused for up to 12 s", pauseRole},
-	"restart-role":      {"graceful restart of the process of any role", restartRole},
-	"postgres-restart":  {"PostgreSQL stopped and started again", postgresRestart},
-	"postgres-cut":      {"every connection to PostgreSQL ended", postgresCut},
-	"postgres-crash":    {"kill -9 of one of PostgreSQL's processes: it recovers as after a crash", postgresCrash},
-	"walsender-killed":  {"the replication slots' walsenders ended", walsenderKilled},
-	"system-broker":     {"the broker stopped, killed or paused", systemBroker},
-	"system-connection": {"connections to the broker cut, answers lost, packets gone", systemConnection},
+	"kill-role":         {about: "kill -9 of the process of any role", do: killRole},
+	"kill-every-role":   {about: "kill -9 of every process, one after the other", do: killEveryRole},
+	"kill-all":          {about: "kill -9 of all processes at once", do: killAll},
+	"pause-role":        {about: "the process of any role paused for up to 12 s", do: pauseRole},
+	"restart-role":      {about: "graceful restart of the process of any role", do: restartRole},
+	"postgres-restart":  {about: "PostgreSQL stopped and started again", do: postgresRestart},
+	"postgres-cut":      {about: "every connection to PostgreSQL ended", do: postgresCut},
+	"postgres-crash":    {about: "kill -9 of one of PostgreSQL's processes: it recovers as after a crash", do: postgresCrash},
+	"walsender-killed":  {about: "the replication slots' walsenders ended", do: walsenderKilled},
+	"system-broker":     {about: "the broker stopped, killed or paused", faults: true, do: systemBroker},
+	"system-connection": {about: "connections to the broker cut, answers lost, packets gone", faults: true, do: systemConnection},
 
-	"drop-slot":          {"a replication slot dropped under its emitter, made anew by an operator", dropSlot},
-	"alter-publication":  {"the outbox left out of the publication for a while", alterPublication},
-	"delete-outbox-rows": {"outbox rows deleted by hand, counted ones and ones that the feed never brought", deleteOutboxRows},
-	"truncate-cdc":       {"records of cdc lost before intake has read them", truncateCDC},
-	"failover":           {"a synchronous standby without the slots takes over from a crashed primary", failover},
-	"failover-behind":    {"a standby that lacks the newest commits takes over, without the slots", failoverBehind},
+	"drop-slot":          {about: "a replication slot dropped under its emitter, made anew by an operator", do: dropSlot},
+	"alter-publication":  {about: "the outbox left out of the publication for a while", do: alterPublication},
+	"delete-outbox-rows": {about: "outbox rows deleted by hand, counted ones and ones that the feed never brought", do: deleteOutboxRows},
+	"truncate-cdc":       {about: "records of cdc lost before intake has read them", do: truncateCDC},
+	"failover":           {about: "a synchronous standby without the slots takes over from a crashed primary", do: failover},
+	"failover-behind":    {about: "a standby that lacks the newest commits takes over, without the slots", do: failoverBehind},
+	"switch-feed":        {about: "from the built-in emitter to Debezium and back, under load", worker: true, do: switchFeed},
 }
 
 // on does harm to the process of a role that nothing else is being done to.

@@ -74,6 +74,7 @@ func newDrillRun() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 0, "`NUMBER` of rounds of each drill (default: the drill's own)")
 	f.IntVar(&o.Parallel, "parallel", 1, "`NUMBER` of drills at a time, each with a broker of its own")
 	f.StringVar(&o.Kafka, "real-kafka", "", "`HOST:PORT` of a real broker instead of the embedded one")
+	f.StringVar(&o.Connect, "connect", "", "`URL` of that broker's Connect worker, for switch-feed")
 	f.BoolVar(&o.Keep, "keep", false, "keep logs and state even when nothing was found")
 	f.StringVar(&o.Dir, "dir", "", "folder `DIR` where logs and state go (default: a temporary folder)")
 	f.StringVar(&o.BrokersCommand, "brokers-command", "", "`COMMAND` that ends a broker of a real cluster when run with \"kill N\", and starts those that do not run with \"up\"")
