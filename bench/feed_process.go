@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -101,7 +102,7 @@ func (d debeziumFeed) start(ctx context.Context, topic, slot string) (int, func(
 		return err
 	}
 	if err := d.rig.worker.Apply(ctx, c); err != nil {
-		return 0, nil, fmt.Errorf("%w (removed: %v)", err, stop())
+		return 0, nil, errors.Join(err, stop())
 	}
 	return d.rig.jvm, stop, nil
 }
