@@ -195,13 +195,37 @@ func (g *traffic) send(t *testing.T, cl *kgo.Client, topo *topology.Topology, ra
 // stores over, every list is what the facts say, in order, with every entry's
 // time and version (C2, I14, I17).
 func TestListsSurviveKills(t *testing.T) {
+	if d := killLoop(t, 15, 0); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// The same loop must find differences once a mechanism is switched off; else
+// it proves nothing.
+func TestKillLoopCanFail(t *testing.T) {
+	if testing.Short() || testenv.External() { // only slow acks make the differences certain
+		t.Skip("several kill loops, with acks that are slowed down")
+	}
+	for range 3 {
+		if killLoop(t, 12, gokakit.WithoutBarrier) != "" {
+			return
+		}
+	}
+	t.Fatal("the kill loop saw no difference")
+}
+
+func killLoop(t *testing.T, kills int, weak gokakit.Weakness) string {
+	t.Helper()
 	brokers := testenv.Kafka(t)
 	topo := testTopology(testenv.Prefix(t))
 	testenv.CreateTopics(t, brokers, topo)
+	if !testenv.External() {
+		testenv.SlowAcks(testenv.Cluster(t, brokers), topo.Topic(topology.LikersTable))
+	}
 	cl := producer(t, brokers)
 	dir := t.TempDir()
 	cfg := testConfig(brokers, topo, dir, 0)
-	g := newTraffic(15, cfg.Reverse)
+	g := newTraffic(uint64(kills)+uint64(weak)<<32, cfg.Reverse)
 	sent := make(chan struct{})
 	enough, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -210,9 +234,9 @@ func TestListsSurviveKills(t *testing.T) {
 		g.send(t, cl, topo, 2000, enough)
 	}()
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for i := range 15 {
+	for i := range kills {
 		before := tableEnd(t, cl, topo)
-		child := startChild(t, brokers, topo, dir, 0)
+		child := startChild(t, brokers, topo, dir, weak)
 		testenv.Eventually(t, 30*time.Second, func() error {
 			if tableEnd(t, cl, topo) == before {
 				return fmt.Errorf("child %d has written nothing", i)
@@ -230,9 +254,7 @@ func TestListsSurviveKills(t *testing.T) {
 	<-sent
 	l := run(t, cfg)
 	awaitCommitted(t, cl, topo)
-	if d := listsDiffer(t, l, g.facts); d != "" {
-		t.Fatal(d)
-	}
+	return listsDiffer(t, l, g.facts)
 }
 
 // tableEnd is the number of records in the likers table's log.

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/testenv"
@@ -251,7 +249,7 @@ func killLoop(t *testing.T, kills int, weak gokakit.Weakness) string {
 	topo := testTopology(testenv.Prefix(t))
 	testenv.CreateTopics(t, brokers, topo)
 	if !testenv.External() {
-		slowAcks(testenv.Cluster(t, brokers), topo.Topic(topology.ProjectionTable))
+		testenv.SlowAcks(testenv.Cluster(t, brokers), topo.Topic(topology.ProjectionTable))
 	}
 	cl := producer(t, brokers)
 	g := newTraffic(uint64(kills)+uint64(weak)<<32, testManifest(topo))
@@ -286,22 +284,6 @@ func killLoop(t *testing.T, kills int, weak gokakit.Weakness) string {
 	awaitCommitted(t, cl, topo)
 	defer kill(child, syscall.SIGTERM)
 	return difference(t, cl, brokers, topo, g.facts)
-}
-
-// slowAcks delays what is produced to a topic by up to 80 ms, so that a kill
-// meets records that are on their way.
-func slowAcks(c *kfake.Cluster, topic string) {
-	rnd := rand.New(rand.NewPCG(3, 3))
-	c.ControlKey(int16(kmsg.Produce), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		c.KeepControl()
-		for _, t := range req.(*kmsg.ProduceRequest).Topics {
-			if t.Topic == topic || c.TopicInfo(topic) != nil && t.TopicID == c.TopicInfo(topic).TopicID {
-				pause := time.Duration(rnd.IntN(80)) * time.Millisecond
-				c.SleepControl(func() { time.Sleep(pause) })
-			}
-		}
-		return nil, nil, false
-	})
 }
 
 // tableEnd is the number of records in the projection table's log.
