@@ -4,6 +4,8 @@
 //
 //	projection  events counted, changelog acked, beside a broker on the same cores
 //	            ceiling: consume and produce the same bytes with franz-go
+//	likers      changes listed, changelog acked, beside a broker on the same cores;
+//	            pages of its lists; bytes on disk
 //	relations   commands committed by the grouped transaction
 //	            ceiling: bare pgx batches of the same rows
 //	seals       5,000 commands/s with a sealer and without, in turns
@@ -37,6 +39,7 @@ type measurement struct {
 
 var measurements = []measurement{
 	{"projection", benchProjection},
+	{"likers", benchLikers},
 	{"relations", benchRelations},
 	{"seals", benchSeals},
 	{"feed", benchFeed},
