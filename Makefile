@@ -113,7 +113,7 @@ torture-real: build previous ## a short round of torture on the Kafka of make re
 
 .PHONY: torture-proof
 torture-proof: build ## show that the torture can fail: each mechanism switched off, one at a time
-	$(DRILL) --self-test
+	$(DRILL) --self-test --parallel 3
 
 .PHONY: tools
 tools: ## install the pinned tools into .bin/

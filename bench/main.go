@@ -17,6 +17,8 @@
 //	restart     a killed worker of 2,000,000 relations: on its local store, and on
 //	            an empty disk
 //	            ceiling: its changelog read with franz-go
+//	death       one of three processes killed: how old the counts of its partitions
+//	            are, and of the others
 //	idle        CPU of an idle `tidemark dev`
 //
 // Figures depend on the machine; ratios travel better.
@@ -30,6 +32,8 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
+
+	"github.com/tidemark/tidemark/drills/member"
 )
 
 type measurement struct {
@@ -47,6 +51,7 @@ var measurements = []measurement{
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
 	{"restart", benchRestart},
+	{"death", benchDeath},
 	{"idle", benchIdle},
 }
 
@@ -69,6 +74,9 @@ func run(names []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(names) == 2 && names[0] == member.Command {
+		return runMember(ctx, names[1])
+	}
 	fmt.Printf("machine: %d cores, %s/%s, %s\n", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH, runtime.Version())
 	for _, m := range measurements {
 		if len(names) > 0 && !slices.Contains(names, m.name) {

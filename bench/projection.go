@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -45,7 +46,7 @@ func benchProjection(ctx context.Context) error {
 	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
 		return err
 	}
-	bytes, err := prepareEvents(ctx, cl, topo, projectionEvents, func(rnd *rand.Rand, _ int) int { return rnd.IntN(projectionRelations) }, projectionRelations)
+	bytes, err := prepareEvents(ctx, cl, topo, projectionEvents, func(rnd *rand.Rand, _ int) int { return rnd.IntN(projectionRelations) }, projectionRelations, 0)
 	if err != nil {
 		return err
 	}
@@ -71,11 +72,12 @@ func measured(events int, wall time.Duration, cores float64) throughput {
 }
 
 // prepareEvents fills bucket-changes with changes of relations, chosen by the
-// number of the event, and returns the mean size of a record.
-func prepareEvents(ctx context.Context, cl *kgo.Client, topo *topology.Topology, events int, choose func(rnd *rand.Rand, event int) int, relations int) (float64, error) {
+// number of the event, with versions above the given one, and returns the mean
+// size of a record.
+func prepareEvents(ctx context.Context, cl *kgo.Client, topo *topology.Topology, events int, choose func(rnd *rand.Rand, event int) int, relations int, version uint64) (float64, error) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	m := topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions)
-	versions := make([]uint64, relations)
+	versions := slices.Repeat([]uint64{version}, relations)
 	zipf := rand.NewZipf(rnd, 1.2, 8, 200_000)
 	targets := make([]uint32, relations)
 	for i := range targets {

@@ -19,6 +19,7 @@ import (
 const (
 	restartRelations = 2_000_000
 	restarts         = 3
+	restartChanges   = 200_000 // that are counted before each kill on the local store
 )
 
 // benchRestart has a projection of 2,000,000 relations killed and started
@@ -42,7 +43,7 @@ func benchRestart(ctx context.Context) error {
 	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
 		return err
 	}
-	if _, err := prepareEvents(ctx, cl, topo, restartRelations, func(_ *rand.Rand, event int) int { return event }, restartRelations); err != nil {
+	if _, err := prepareEvents(ctx, cl, topo, restartRelations, func(_ *rand.Rand, event int) int { return event }, restartRelations, 0); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "tidemark-bench-")
@@ -76,8 +77,11 @@ func (r *restarting) run(ctx context.Context) error {
 	}
 	w.Kill()
 	fmt.Printf("  %d relations, %d partitions, one worker, broker beside it\n", restartRelations, r.topo.Config.CountPartitions)
-	for range restarts {
+	for n := range restarts {
 		if err := r.once(ctx, "local store", 0); err != nil {
+			return err
+		}
+		if err := r.count(ctx, int64(n+1)); err != nil {
 			return err
 		}
 	}
@@ -94,6 +98,23 @@ func (r *restarting) run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// count has a worker count some changes, most of which are in its RAM when it
+// is killed.
+func (r *restarting) count(ctx context.Context, times int64) error {
+	w, err := startWorker(r.spec, r.dir)
+	if err != nil {
+		return err
+	}
+	defer w.Kill()
+	if err := w.awaitReady(ctx); err != nil {
+		return err
+	}
+	if _, err := prepareEvents(ctx, r.client, r.topo, restartChanges, func(rnd *rand.Rand, _ int) int { return rnd.IntN(restartRelations) }, restartRelations, uint64(times*restartChanges)); err != nil {
+		return err
+	}
+	return awaitCommitted(ctx, r.client, r.topo.Group(topology.ProjectionGroup).ID, restartRelations+times*restartChanges)
 }
 
 // once starts a worker, waits until it is ready, says what that took, and

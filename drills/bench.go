@@ -21,6 +21,7 @@ const (
 	Unnamed       oracle.Class = "reason-missing" // a fault was not named where operators look
 	TooMuchMemory oracle.Class = "memory"         // more than the cell allows
 	Unquiet       oracle.Class = "not-quiet"      // with all faults healed, the feed did not become quiet
+	Contended     oracle.Class = "contended"      // owners were fenced more often than others wrote to their changelogs
 	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one, or no gap names lost rows
 	Misnamed      oracle.Class = "gap-misnamed"   // a gap names rows that came
 	GapLeft       oracle.Class = "gap-open"       // a gap is not healed at the end

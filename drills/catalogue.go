@@ -19,10 +19,13 @@ func projectionDrills() []Drill {
 	all := []Drill{
 		{Name: "kill", About: "kill -9 of members at random times", Lanes: one("kill"), Rounds: 20, Rows: []string{"G04", "S08", "K07"}},
 		{Name: "kill-burst", About: "kill -9 of members right after their first record", Lanes: one("kill-burst"), Rounds: 15, Cell: Cell{Members: 1}, Rows: []string{"G04", "G25"}},
+		{Name: "kill-slow", About: "kill -9 of members whose writes are acked up to a second late", Lanes: one("kill"), Rounds: 6, Cell: Cell{SlowAcks: 500 * time.Millisecond}, Rows: []string{"G04"}},
 		{Name: "kill-recovery", About: "kill -9 of members that read their tables' logs", Lanes: one("kill-recovery"), Rounds: 8, Rows: []string{"G12", "G19"}},
 		{Name: "kill-rebalance", About: "kill -9 of members while partitions move", Lanes: one("kill-rebalance"), Rounds: 4, Cell: Cell{Members: 3}, Rows: []string{"G01", "G22"}},
 		{Name: "kill-stopping", About: "kill -9 of members that stop gracefully", Lanes: one("kill-stopping"), Rounds: 15, Rows: []string{"G02", "G22"}},
 		{Name: "zombie", About: "owners paused past their session, with successors running", Lanes: one("zombie"), Rounds: 4, Cell: few, Rows: []string{"S05"}},
+		{Name: "late-append", About: "records of a paused owner in the changelogs of running ones", Lanes: one("late-append"), Rounds: 3, Cell: Cell{Relations: 20_000}, Rows: []string{"S05"}},
+		{Name: "standby-late", About: "the same, with warm copies, and kills that move partitions", Lanes: one("late-append", "kill"), Rounds: 2, Cell: Cell{Relations: 20_000, HotStandby: true}},
 		{Name: "wipe-state", About: "local stores gone between restarts", Lanes: one("wipe-state"), Rounds: 6, Rows: []string{"K06"}},
 		{Name: "old-state", About: "local stores restored to an older copy between restarts", Lanes: one("old-state"), Rounds: 6, Rows: []string{"K07"}},
 		{Name: "disk-full", About: "the state directory takes no more", Lanes: one("disk-full"), Rounds: 3, Cell: Cell{Disk: 48 << 20}},

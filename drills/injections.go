@@ -21,6 +21,7 @@ var injections = map[string]injection{
 	"kill-rebalance": {about: "kill -9 of a member while partitions move", do: killRebalancing},
 	"kill-stopping":  {about: "kill -9 of a member during its graceful stop", do: killStopping},
 	"zombie":         {about: "an owner paused past its session, until others have its partitions", do: zombie},
+	"late-append":    {about: "old records of the changelog appended to it, as by a paused owner", do: lateAppend},
 	"restart":        {about: "graceful restart of half of the members, one after the other", do: rollingRestart},
 	"churn":          {about: "a member more, or one less", do: churn},
 	"upgrade":        {about: "every member of the previous version becomes one of this, one after the other", do: upgrade},

@@ -42,6 +42,7 @@ type rig struct {
 	gone    []*member.Member        // that were taken away for good
 	busy    map[*member.Member]bool // something is being done to it
 	named   int                     // members that ever were
+	late    int                     // times that lateAppend was done
 }
 
 const (

@@ -73,6 +73,7 @@ func (r *rig) judge(ctx context.Context) error {
 	}
 	w.Final(ctx, r.facts, member.Manifest(r.topo.Config).Contract)
 	r.checkMemory()
+	r.checkFences()
 	for _, m := range r.all() {
 		r.stop(m)
 	}

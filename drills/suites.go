@@ -14,7 +14,7 @@ func Suites() []Suite {
 		{"two-versions", 4}, {"broker-of-three", 8},
 		{"zombie", 40}, {"kill", 200}, {"storm", 40}, {"kill-burst", 120}, {"system-storm", 30}, {"rolling-restart", 23},
 		{"kill-recovery", 40}, {"kill-stopping", 80}, {"kill-rebalance", 12}, {"wipe-state", 20}, {"old-state", 16}, {"disk-full", 8},
-		{"churn", 12}, {"hot-standby", 5},
+		{"churn", 12}, {"hot-standby", 5}, {"late-append", 8}, {"kill-slow", 10}, {"standby-late", 4},
 		{"broker-stop", 4}, {"broker-restart", 8}, {"broker-slow", 1}, {"produce-errors", 30}, {"group-errors", 16}, {"fetch-errors", 16},
 		{"lost-acks", 20}, {"stall", 3}, {"message-too-large", 5}, {"log-truncated", 3}, {"offset-ahead", 3}, {"compaction", 6},
 		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 10}, {"duplicates", 10},
@@ -29,11 +29,11 @@ func Suites() []Suite {
 			{"two-versions", 1}, {"broker-of-three", 1},
 			{"storm", 8}, {"kill-burst", 15}, {"zombie", 5}, {"kill", 15}, {"system-storm", 5}, {"produce-errors", 8}, {"lost-acks", 3}, {"old-state", 2},
 			{"kill-recovery", 3}, {"kill-stopping", 6}, {"kill-every-role", 1}, {"broker-restart", 1}, {"message-too-large", 1}, {"disk-full", 1},
-			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2},
+			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2}, {"late-append", 1},
 		}},
 		{"torture-real", "a short round that any broker can take, for --real-kafka", []Entry{
 			{"two-versions", 1}, {"broker-of-three", 4},
-			{"kill", 10}, {"kill-burst", 10}, {"kill-recovery", 2}, {"zombie", 3}, {"wipe-state", 1}, {"old-state", 1}, {"disk-full", 1}, {"churn", 2},
+			{"kill", 10}, {"kill-burst", 10}, {"kill-recovery", 2}, {"zombie", 3}, {"wipe-state", 1}, {"old-state", 1}, {"late-append", 1}, {"disk-full", 1}, {"churn", 2},
 			{"message-too-large", 2}, {"log-truncated", 1}, {"topic-recreated", 1}, {"input-recreated", 1},
 		}},
 	}

@@ -11,15 +11,17 @@ import (
 
 // weaknesses are the mechanisms that can be switched off, by name.
 var weaknesses = map[string]gokakit.Weakness{
-	"gate":      gokakit.WithoutGate,
-	"barrier":   gokakit.WithoutBarrier,
-	"fence":     gokakit.WithoutFence,
-	"version":   gokakit.WithoutVersion,
-	"repair":    gokakit.WithoutRepair,
-	"ownership": gokakit.WithoutOwnership,
-	"atomicity": gokakit.WithoutAtomicity,
-	"order":     gokakit.WithoutOrder,
-	"log-check": gokakit.WithoutLogCheck,
+	"gate":       gokakit.WithoutGate,
+	"atomicity":  gokakit.WithoutAtomicity,
+	"barrier":    gokakit.WithoutBarrier,
+	"order":      gokakit.WithoutOrder,
+	"duplicates": gokakit.WithoutDuplicateCheck,
+	"fence":      gokakit.WithoutFence,
+	"version":    gokakit.WithoutVersion,
+	"repair":     gokakit.WithoutRepair,
+	"ownership":  gokakit.WithoutOwnership,
+	"log-check":  gokakit.WithoutLogCheck,
+	"rebuild":    gokakit.WithoutRebuild,
 }
 
 // ParseWeakness reads names of mechanisms to switch off.

@@ -300,11 +300,11 @@ func (l *loader) ingest() (err error) {
 		return err
 	}
 	if s.opts.weak.has(WithoutAtomicity) {
-		if err := l.ingestTable(rows[:len(rows)/2], nil, false); err != nil {
+		if err := l.ingestTable(nil, nil); err != nil {
 			return err
 		}
 	}
-	if err := l.ingestTable(rows, index, true); err != nil {
+	if err := l.ingestTable(rows, index); err != nil {
 		return err
 	}
 	s.acked, s.onDisk = l.offset, l.offset
@@ -393,7 +393,7 @@ func (l *loader) indexChanges(rows []loadedRow) (changes []indexWrite, err error
 
 // ingestTable writes rows, the index and what the store says of itself as a
 // table, and has Pebble take it.
-func (l *loader) ingestTable(rows []loadedRow, index []indexWrite, whole bool) error {
+func (l *loader) ingestTable(rows []loadedRow, index []indexWrite) error {
 	s := l.s
 	path := s.opts.dir + ".load.sst"
 	f, err := s.opts.fs.Create(path, vfs.WriteCategoryUnspecified)
@@ -403,7 +403,7 @@ func (l *loader) ingestTable(rows []loadedRow, index []indexWrite, whole bool) e
 	w := sstable.NewWriter(objstorageprovider.NewFileWritable(f), sstable.WriterOptions{
 		TableFormat: s.db.TableFormat(), FilterPolicy: bloom.FilterPolicy(filterBitsOnDisk), BlockSize: blockSize, Compression: sstable.NoCompression,
 	})
-	if err := errors.Join(l.writeTable(w, rows, index, whole), w.Close()); err != nil {
+	if err := errors.Join(l.writeTable(w, rows, index), w.Close()); err != nil {
 		return err
 	}
 	return s.db.Ingest(context.Background(), []string{path})
@@ -411,7 +411,7 @@ func (l *loader) ingestTable(rows []loadedRow, index []indexWrite, whole bool) e
 
 // writeTable writes in the order of names: derived rows (d), index (i), values
 // (k), then the store's own rows.
-func (l *loader) writeTable(w *sstable.Writer, rows []loadedRow, index []indexWrite, whole bool) error {
+func (l *loader) writeTable(w *sstable.Writer, rows []loadedRow, index []indexWrite) error {
 	values, _ := slices.BinarySearchFunc(rows, byte(valueName), func(r loadedRow, first byte) int { return cmp.Compare(l.bytes[r.name], first) })
 	if err := l.writeRows(w, rows[:values]); err != nil {
 		return err
@@ -421,7 +421,7 @@ func (l *loader) writeTable(w *sstable.Writer, rows []loadedRow, index []indexWr
 			return err
 		}
 	}
-	if err := l.writeRows(w, rows[values:]); err != nil || !whole {
+	if err := l.writeRows(w, rows[values:]); err != nil {
 		return err
 	}
 	if err := w.Set(offsetName, binary.BigEndian.AppendUint64(nil, uint64(l.offset))); err != nil {

@@ -56,22 +56,26 @@ type Weakness uint
 
 // One weakness per mechanism of the package comment.
 const (
-	WithoutGate          Weakness = 1 << iota // rows enter the store before their ack
-	WithoutBarrier                            // commits do not wait for emissions
-	WithoutFence                              // foreign changelog records are not noticed
-	WithoutVersion                            // the log's last value wins while it is read
-	WithoutRepair                             // stale last records are not written again
-	WithoutOwnership                          // standbys act as owners do
-	WithoutAtomicity                          // the store takes a batch in two steps
-	WithoutOrder                              // a failed emission fails nothing behind it
-	WithoutBudget                             // emissions never wait for room
-	WithoutPlacement                          // keys of other partitions are taken
-	WithoutLogCheck                           // a store is not compared with its log
-	WithoutTombstoneRule                      // a table may be given nil values
-	WithoutRebuild                            // a failed processor stays down
-	WithoutStaticMember                       // members have no name of their own
-	WithoutBoundedStop                        // a stop waits for Kafka as long as it takes
-	WithoutRecoveryGate                       // a view answers before it has read its table
+	WithoutGate           Weakness = 1 << iota // rows enter the store before their ack
+	WithoutBarrier                             // commits do not wait for emissions
+	WithoutFence                               // foreign changelog records are not noticed
+	WithoutVersion                             // the log's last value wins while it is read
+	WithoutRepair                              // stale last records are not written again
+	WithoutOwnership                           // standbys act as owners do
+	WithoutAtomicity                           // the store takes a batch in two steps, the offset first
+	WithoutOrder                               // a failed emission fails nothing behind it
+	WithoutBudget                              // emissions never wait for room
+	WithoutPlacement                           // keys of other partitions are taken
+	WithoutLogCheck                            // a store is not compared with its log
+	WithoutTombstoneRule                       // a table may be given nil values
+	WithoutRebuild                             // a failed processor stays down
+	WithoutStaticMember                        // members have no name of their own
+	WithoutBoundedStop                         // a stop waits for Kafka as long as it takes
+	WithoutRecoveryGate                        // a view answers before it has read its table
+	WithoutDuplicateCheck                      // a handler takes what it has taken before; see Has
 )
+
+// Has is for handlers: what a mechanism of theirs is called stands above.
+func (w Weakness) Has(m Weakness) bool { return w.has(m) }
 
 func (w Weakness) has(m Weakness) bool { return w&m != 0 }

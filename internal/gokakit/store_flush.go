@@ -90,14 +90,14 @@ func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
 	names, rows := s.sortedRows(f)
 	b := db.NewBatchWithSize(s.opts.writeBehind + s.opts.writeBehind/4)
 	defer func() { _ = b.Close() }()
-	for i, r := range rows {
+	if s.opts.weak.has(WithoutAtomicity) {
+		if err := s.tear(db, &b, f); err != nil {
+			return err
+		}
+	}
+	for _, r := range rows {
 		if err := b.Set(names[r.at+cachePrefix:r.to], r.value, nil); err != nil {
 			return fmt.Errorf("table %s: writing the store: %w", s.where, err)
-		}
-		if s.opts.weak.has(WithoutAtomicity) && i == len(rows)/2 {
-			if err := s.tear(db, &b); err != nil {
-				return err
-			}
 		}
 	}
 	if s.index != nil {
@@ -117,8 +117,12 @@ func (s *store) writeBatch(db *pebble.DB, f *frozen) error {
 	return nil
 }
 
-// tear commits half of a batch apart, and durably.
-func (s *store) tear(db *pebble.DB, b **pebble.Batch) error {
+// tear commits the part of a batch without which the rest is lost: marks and
+// offset, apart and durably.
+func (s *store) tear(db *pebble.DB, b **pebble.Batch, f *frozen) error {
+	if err := addMarks(*b, f); err != nil {
+		return err
+	}
 	if err := (*b).Commit(pebble.NoSync); err != nil {
 		return err
 	}

@@ -105,6 +105,9 @@ func (p *projection) count(part *gokakit.Partition, r topology.Record, c *tidema
 	if err != nil {
 		return err
 	}
+	if p.cfg.Weakness.Has(gokakit.WithoutDuplicateCheck) {
+		old = forgotten(old)
+	}
 	next, err := Apply(old, c, Input{part.InputEpoch(r.Topic), r.Offset})
 	if errors.Is(err, ErrNegative) {
 		return p.setAside(part, r, quarantine.Refuse(quarantine.NegativeCount, "%v", err))
@@ -113,6 +116,17 @@ func (p *projection) count(part *gokakit.Partition, r topology.Record, c *tidema
 		return err
 	}
 	return put(part, r.Key, &tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Relation{Relation: next}})
+}
+
+// forgotten is a state that does not tell what it includes.
+func forgotten(s State) State {
+	if s.Relation != nil {
+		s.Relation.Version = 0
+	}
+	if s.Bucket != nil {
+		s.Bucket.InputOffset = -1
+	}
+	return s
 }
 
 func (p *projection) read(part *gokakit.Partition, key string) (State, error) {
