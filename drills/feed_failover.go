@@ -17,7 +17,7 @@ import (
 // failover has a standby that a commit waits for take over from a primary that
 // crashes. Everything that a client was told of is there; the slots are not.
 func failover(ctx context.Context, s *system, rnd *rand.Rand) error {
-	return s.failOver(ctx, func(primary, standby *pgx.Conn) error {
+	return s.failOver(ctx, func(primary, _ *pgx.Conn) error {
 		if _, err := primary.Exec(ctx, "ALTER SYSTEM SET synchronous_standby_names = '*'"); err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func failover(ctx context.Context, s *system, rnd *rand.Rand) error {
 // failoverBehind has a standby take over that has not heard of the newest
 // commits: facts that clients were told of, and that are counted, are gone.
 func failoverBehind(ctx context.Context, s *system, rnd *rand.Rand) error {
-	return s.failOver(ctx, func(primary, standby *pgx.Conn) error {
+	return s.failOver(ctx, func(_, standby *pgx.Conn) error {
 		if _, err := standby.Exec(ctx, "ALTER SYSTEM SET primary_conninfo = ''"); err != nil {
 			return err
 		}
