@@ -177,10 +177,6 @@ func (a *attempt) build() (*goka.Processor, error) {
 	if a.stores != nil {
 		edges = append(edges, goka.Persist(rawCodec{}))
 	}
-	instance := a.cfg.Instance + "." + a.cfg.Group
-	if a.cfg.weak.has(WithoutStaticMember) {
-		instance = ""
-	}
 	options := []goka.ProcessorOption{
 		goka.WithClientID(a.cfg.Client.ClientID),
 		goka.WithLogger(gokaLog{a.log}),
@@ -188,7 +184,7 @@ func (a *attempt) build() (*goka.Processor, error) {
 		goka.WithNilHandling(goka.NilProcess),
 		goka.WithPartitionChannelSize(1000),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return a.logs, nil }),
-		goka.WithConsumerGroupBuilder(a.membership(a.cfg.Client.sarama(instance, a.line))),
+		goka.WithConsumerGroupBuilder(a.membership(a.cfg.Client.sarama(a.instance(), a.line))),
 		goka.WithConsumerSaramaBuilder(goka.SaramaConsumerBuilderWithConfig(a.cfg.Client.sarama("", a.line))),
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return a.producer, nil }),
 		goka.WithRebalanceCallback(a.assign),
@@ -204,6 +200,14 @@ func (a *attempt) build() (*goka.Processor, error) {
 		return nil, fmt.Errorf("building group %s: %w", g.ID, oneLine(err))
 	}
 	return p, nil
+}
+
+// instance makes the member static; "" makes it dynamic.
+func (a *attempt) instance() string {
+	if a.cfg.weak.has(WithoutStaticMember) {
+		return ""
+	}
+	return a.cfg.Instance + "." + a.cfg.Group
 }
 
 // rawCodec hands bytes through.

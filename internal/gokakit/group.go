@@ -85,7 +85,10 @@ type session struct {
 
 func (s session) Setup(g sarama.ConsumerGroupSession) error {
 	s.attempt.begin(g.Context())
-	g, err := s.attempt.admit(g)
+	err := s.attempt.checkClaims(g.Claims())
+	if err == nil {
+		g, err = s.attempt.admit(g)
+	}
 	if err == nil {
 		err = s.ConsumerGroupHandler.Setup(g)
 	}
