@@ -12,6 +12,7 @@ TEST_TIMEOUT := 10m
 BUF_VERSION       := v1.75.0
 PROTOC_GO_VERSION := v1.36.12
 VTPROTO_VERSION   := v0.6.0
+CONNECT_VERSION   := v2.0.2
 GOLANGCI_VERSION  := v2.15.0
 
 # Everything is pure Go; only the race detector needs a C compiler.
@@ -121,6 +122,7 @@ tools: ## install the pinned tools into .bin/
 	$(call install,buf,github.com/bufbuild/buf/cmd/buf,$(BUF_VERSION))
 	$(call install,protoc-gen-go,google.golang.org/protobuf/cmd/protoc-gen-go,$(PROTOC_GO_VERSION))
 	$(call install,protoc-gen-go-vtproto,github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto,$(VTPROTO_VERSION))
+	$(call install,protoc-gen-connect-go,connectrpc.com/connect/v2/cmd/protoc-gen-connect-go,$(CONNECT_VERSION))
 	$(call install,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_VERSION))
 
 .PHONY: clean

@@ -3,6 +3,7 @@ module github.com/tidemark/tidemark
 go 1.26.0
 
 require (
+	connectrpc.com/connect/v2 v2.0.2
 	github.com/IBM/sarama v1.61.1
 	github.com/VictoriaMetrics/fastcache v1.13.2
 	github.com/alicebob/miniredis/v2 v2.40.0

@@ -89,12 +89,16 @@ const stopLimit = 3 * time.Second
 // Serve answers on l until ctx ends, then lets running requests finish for up
 // to three seconds. It closes l. It returns nil after ctx's end.
 func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{
+	return Run(ctx, l, &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-	}
+	})
+}
+
+// Run is Serve with a server of the caller's.
+func Run(ctx context.Context, l net.Listener, server *http.Server) error {
 	stopped := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopLimit)
