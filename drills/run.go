@@ -164,6 +164,9 @@ func runOne(ctx context.Context, d Drill, o Options, dir string, p *printer) Res
 		res.Reason = err.Error()
 	}
 	say("%s after %.0f s", res.Verdict, res.Seconds)
+	for _, line := range res.Differences[:min(5, len(res.Differences))] {
+		say("found %s", line)
+	}
 	if o.Keep || res.Verdict == Different || res.Verdict == Failed {
 		res.Kept = dir
 	} else if err := os.RemoveAll(dir); err != nil {
