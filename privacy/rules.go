@@ -1,0 +1,111 @@
+package privacy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/tidemark/tidemark/topology"
+)
+
+// List is one of a user's lists.
+type List uint8
+
+// The lists of a user.
+const (
+	Likes List = iota
+	Favorites
+	Following
+	Followers
+)
+
+// UserList tells whether a viewer may see one of a user's lists. One's own is
+// shown always; another's only if its owner, in an active account that is not
+// private, said so, and neither blocks the other. Of an account that nobody
+// spoke of the answer is no, as for one that shows nothing: the two cannot be
+// told apart.
+func (s *Store) UserList(ctx context.Context, viewer, owner string, list List) (bool, error) {
+	if viewer == owner {
+		return true, nil
+	}
+	var open bool
+	var show [4]bool // by List
+	err := s.pool.QueryRow(ctx, `
+		SELECT status = 'ACTIVE' AND NOT private AND NOT privacy_blocked($1, $2), show_likes, show_favorites, show_following, show_followers
+		FROM privacy_account WHERE account_id = $2`, viewer, owner).
+		Scan(&open, &show[Likes], &show[Favorites], &show[Following], &show[Followers])
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("asking who may see a user's list: %w", err)
+	}
+	return open && show[list], nil
+}
+
+// Access is how a video's list is answered.
+type Access uint8
+
+const (
+	// Withheld says that there is such a video, for the viewer too, and that its
+	// list is not for the viewer.
+	Withheld Access = iota
+	// Shown says that the list may be seen.
+	Shown
+	// Unknown says that for this viewer there is no such video.
+	Unknown
+)
+
+// VideoList tells how a viewer may see who liked or favorited a video. A video
+// that nobody spoke of is public. One that was removed, that is private to
+// another, or whose author and the viewer are blocked, is as one that never
+// was.
+func (s *Store) VideoList(ctx context.Context, viewer, video string, kind topology.Kind) (Access, error) {
+	var author string
+	var there bool
+	var likers, favoriters Audience
+	err := s.pool.QueryRow(ctx, `
+		SELECT author_id, status = 'PUBLIC' AND NOT privacy_blocked($1, author_id) OR status = 'PRIVATE' AND author_id = $1, likers, favoriters
+		FROM privacy_video WHERE video_id = $2`, viewer, video).
+		Scan(&author, &there, &likers, &favoriters)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Shown, nil
+	case err != nil:
+		return Withheld, fmt.Errorf("asking who may see a video's list: %w", err)
+	case !there:
+		return Unknown, nil
+	}
+	audience := likers
+	if kind == topology.Favorite {
+		audience = favoriters
+	}
+	if audience == Everyone || audience == Author && viewer == author {
+		return Shown, nil
+	}
+	return Withheld, nil
+}
+
+// Users tells which of users may stand in a list that a viewer sees: those in
+// active accounts that are not private and not blocked with the viewer, and the
+// viewer. An account that nobody spoke of is active and not private.
+func (s *Store) Users(ctx context.Context, viewer string, users []string) ([]bool, error) {
+	return s.shown(ctx, `
+		SELECT place FROM unnest($2::text[]) WITH ORDINALITY AS u (id, place)
+		WHERE id = $1
+		   OR NOT EXISTS (SELECT FROM privacy_account WHERE account_id = id AND (status <> 'ACTIVE' OR private))
+		  AND NOT privacy_blocked($1, id)`, viewer, users)
+}
+
+// Videos tells which of videos may stand in a list that a viewer sees: those
+// that are public or the viewer's own, and not removed. A video that nobody
+// spoke of is public.
+func (s *Store) Videos(ctx context.Context, viewer string, videos []string) ([]bool, error) {
+	return s.shown(ctx, `
+		SELECT place FROM unnest($2::text[]) WITH ORDINALITY AS v (id, place)
+		WHERE NOT EXISTS (
+		    SELECT FROM privacy_video WHERE video_id = id
+		    AND (status = 'REMOVED' OR status = 'PRIVATE' AND author_id <> $1 OR privacy_blocked($1, author_id)))`, viewer, videos)
+}

@@ -1,0 +1,88 @@
+package privacy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store keeps what events said in the control database, whose migrations make
+// its tables. Its methods are safe for concurrent use. An error of a question
+// is an outage: nothing may be shown then.
+type Store struct{ pool *pgxpool.Pool }
+
+// sessionParams hold for every connection. All questions look up keys: as in
+// the relation shards, a plan that reads a whole table is not allowed, since
+// one made while the table was small stays with its connection.
+var sessionParams = map[string]string{
+	"application_name":  "tidemark-privacy",
+	"enable_seqscan":    "off",
+	"enable_hashjoin":   "off",
+	"enable_mergejoin":  "off",
+	"jit":               "off",
+	"statement_timeout": "5s",
+}
+
+// Open makes the pool; it connects when it is used.
+func Open(ctx context.Context, controlURL string) (*Store, error) {
+	config, err := pgxpool.ParseConfig(controlURL)
+	if err != nil {
+		return nil, fmt.Errorf("privacy: reading the control database's URL: %w", err)
+	}
+	config.MaxConns = 8
+	for name, value := range sessionParams {
+		config.ConnConfig.RuntimeParams[name] = value
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("privacy: %w", err)
+	}
+	return &Store{pool: pool}, nil
+}
+
+// Close ends every connection.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ping tells whether questions can be answered.
+func (s *Store) Ping(ctx context.Context) error {
+	if _, err := s.pool.Exec(ctx, "SELECT FROM privacy_account LIMIT 0"); err != nil {
+		return fmt.Errorf("privacy: %w", err)
+	}
+	return nil
+}
+
+// Apply stores an event unless its version is not above the stored one; applied
+// tells which. Its error is ErrInvalid, or an outage, after which the same
+// event may be applied again.
+func (s *Store) Apply(ctx context.Context, e Event) (applied bool, err error) {
+	if err := e.check(); err != nil {
+		return false, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	sql, args := e.upsert()
+	tag, err := s.pool.Exec(ctx, sql, args...)
+	if err != nil {
+		return false, fmt.Errorf("storing a privacy event: %w", err)
+	}
+	return tag.RowsAffected() > 0, nil
+}
+
+// shown asks a question whose rows are the places, from 1, of those that may be
+// shown.
+func (s *Store) shown(ctx context.Context, sql, viewer string, ids []string) ([]bool, error) {
+	out := make([]bool, len(ids))
+	if len(ids) == 0 {
+		return out, nil
+	}
+	rows, err := s.pool.Query(ctx, sql, viewer, ids)
+	if err != nil {
+		return nil, fmt.Errorf("asking what may be shown: %w", err)
+	}
+	var place int64
+	_, err = pgx.ForEachRow(rows, []any{&place}, func() error { out[place-1] = true; return nil })
+	if err != nil {
+		return nil, fmt.Errorf("asking what may be shown: %w", err)
+	}
+	return out, nil
+}
