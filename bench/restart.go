@@ -78,7 +78,7 @@ func (r *restarting) run(ctx context.Context) error {
 	w.Kill()
 	fmt.Printf("  %d relations, %d partitions, one worker, broker beside it\n", restartRelations, r.topo.Config.CountPartitions)
 	for n := range restarts {
-		if err := r.once(ctx, "local store", 0); err != nil {
+		if err := r.once(ctx, "local store", 0, 0); err != nil {
 			return err
 		}
 		if err := r.count(ctx, int64(n+1)); err != nil {
@@ -86,14 +86,14 @@ func (r *restarting) run(ctx context.Context) error {
 		}
 	}
 	for range restarts {
-		ceiling, err := r.read(ctx)
+		ceiling, records, err := r.read(ctx)
 		if err != nil {
 			return err
 		}
 		if err := os.RemoveAll(r.spec.StateDir); err != nil {
 			return err
 		}
-		if err := r.once(ctx, "empty disk", ceiling); err != nil {
+		if err := r.once(ctx, "empty disk", records, ceiling); err != nil {
 			return err
 		}
 	}
@@ -118,9 +118,10 @@ func (r *restarting) count(ctx context.Context, times int64) error {
 }
 
 // once starts a worker, waits until it is ready, says what that took, and
-// kills it. With a ceiling, in records a second, the whole log is read.
-func (r *restarting) once(ctx context.Context, what string, ceiling float64) error {
-	if ceiling > 0 {
+// kills it. The changelog has that many records when all of it is read, else
+// 0; the ceiling is in records a second.
+func (r *restarting) once(ctx context.Context, what string, records int, ceiling float64) error {
+	if records > 0 {
 		r.spec.Profile = os.Getenv("TIDEMARK_BENCH_PROFILE")
 	}
 	brokerCPU := r.broker.coreSeconds()
@@ -142,11 +143,11 @@ func (r *restarting) once(ctx context.Context, what string, ceiling float64) err
 	if w.generations != 1 {
 		return fmt.Errorf("the worker was in %d generations of its group before it was ready", w.generations)
 	}
-	if ceiling == 0 {
+	if records == 0 {
 		return nil
 	}
-	perSecond := restartRelations / w.ready.Sub(w.joined).Seconds()
-	fmt.Printf("    changelog %8.0f records/s; read with franz-go alone %8.0f; ratio %.2f; said: %q\n", perSecond, ceiling, perSecond/ceiling, middle(w.reasons))
+	perSecond := float64(records) / w.ready.Sub(w.joined).Seconds()
+	fmt.Printf("    %d records, %.1f µs of CPU each, %8.0f a second; read with franz-go alone %8.0f; ratio %.2f; said: %q\n", records, float64(own)/ticksPerSecond/float64(records)*1e6, perSecond, ceiling, perSecond/ceiling, middle(w.reasons))
 	return nil
 }
 
@@ -159,25 +160,25 @@ func middle(reasons []string) string {
 }
 
 // read is the ceiling: the whole changelog read by one client that keeps
-// nothing, in records a second.
-func (r *restarting) read(ctx context.Context) (float64, error) {
+// nothing.
+func (r *restarting) read(ctx context.Context) (perSecond float64, records int, err error) {
 	table := r.topo.Topic(topology.ProjectionTable)
 	ends, err := kadm.NewClient(r.client).ListEndOffsets(ctx, table)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	left := map[int32]int64{}
 	ends.Each(func(o kadm.ListedOffset) { left[o.Partition] = o.Offset })
 	cl, err := kgo.NewClient(kgo.SeedBrokers(r.broker.addresses...), kgo.ConsumeTopics(table), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	defer cl.Close()
-	start, records := time.Now(), 0
+	start := time.Now()
 	for len(left) > 0 {
 		fetches := cl.PollFetches(ctx)
 		if errs := fetches.Errors(); len(errs) > 0 {
-			return 0, errors.Join(errs[0].Err, ctx.Err())
+			return 0, 0, errors.Join(errs[0].Err, ctx.Err())
 		}
 		fetches.EachRecord(func(rec *kgo.Record) {
 			records++
@@ -186,5 +187,5 @@ func (r *restarting) read(ctx context.Context) (float64, error) {
 			}
 		})
 	}
-	return float64(records) / time.Since(start).Seconds(), nil
+	return float64(records) / time.Since(start).Seconds(), records, nil
 }

@@ -98,7 +98,7 @@ func TestViewWhileRecovering(t *testing.T) {
 		})
 		v := w.view(func(c *ViewConfig) { c.weak = weak })
 		testenv.Eventually(t, soon, func() error {
-			if !held.Load() {
+			if !held.Load() || v.stores.get(0) == nil {
 				return errNotYet
 			}
 			return nil
