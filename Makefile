@@ -30,7 +30,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build ./tidemark
-	go build -trimpath -ldflags '-s -w' -o tidemark ./cmd/tidemark
+	go build -trimpath -ldflags "-s -w -X main.commit=$(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null)" -o tidemark ./cmd/tidemark
 
 .PHONY: run
 run: build ## build and start everything on this machine (./tidemark dev)

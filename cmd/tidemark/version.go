@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by a release build with -ldflags.
-var version = "dev"
+// version is set by a release build with -ldflags. commit is set by make build,
+// for where Go is told not to ask git; what Go knows of the build goes first.
+var version, commit = "dev", ""
 
 type versionInfo struct {
 	Version  string `json:"version"`
@@ -21,7 +22,7 @@ type versionInfo struct {
 }
 
 func readVersion() versionInfo {
-	v := versionInfo{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionInfo{Version: version, Commit: commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if b, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range b.Settings {
 			switch s.Key {
