@@ -61,7 +61,11 @@ func New(c Config) (*API, error) {
 	}
 	a.quiet.log = a.log
 	a.huma = huma.NewAPI(humaConfig(), a.router)
-	a.router.add(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	a.router.add(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			badQuery(r.URL.RawQuery).write(w)
+			return
+		}
 		w.Header().Set("Content-Type", "application/openapi+json;version=3.1")
 		_, _ = w.Write(document)
 	})

@@ -1,13 +1,15 @@
 // Package api is tidemark over HTTP: commands that set a relation, look-ups of
-// operations, batch queries of relations with counts, and a target's count.
+// operations, batch queries of relations with counts, a target's count, and lists:
+// what a user is in a state to, and who is in one to a target.
 //
 //	client ──▶ Server ──▶ API.Handler ──▶ commands ──▶ relations.Store
 //	                      trace, metrics   queries  ──▶ relations.Store, views.Display
-//	                      panics, limits
+//	                      panics, limits          lists     ──▶ relations.Store, views.Likers, privacy.Store
 //	                      identity (Verifier)
 //
-// RegisterCommands and RegisterQueries add the two halves apart, so that a
-// process may serve only one of them. docs/api.md is the reader's manual.
+// RegisterCommands, RegisterQueries and RegisterLists add the parts apart, so
+// that a process may serve only some of them. docs/api.md is the reader's
+// manual.
 //
 // huma describes, this package decodes. Schemas, parameters and answers of
 // every operation are declared to huma, which makes the OpenAPI document from
@@ -23,6 +25,9 @@
 //     did stands apart in operationResult (A3, I2).
 //   - A count is never answered from a view that is still recovering: 503, and
 //     never 0 (bug log G19).
+//   - A list tells every entry that stays, and that may be shown, once, in pages
+//     of any size. A part that is not ready makes it late (503), never shorter;
+//     while it cannot be decided what may be shown nothing is (F3, J1).
 //   - Every refusal is application/problem+json (RFC 9457) with a stable type
 //     and, where a field is at fault, its place. Nothing that a client can send
 //     is answered 500.

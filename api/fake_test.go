@@ -134,6 +134,7 @@ type testAPI struct {
 	t     testing.TB
 	api   *API
 	store *fakeStore
+	lists *fakeLists
 	reg   *prometheus.Registry
 	log   *strings.Builder
 }
@@ -144,13 +145,14 @@ func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ta := &testAPI{t: t, store: store, reg: prometheus.NewRegistry(), log: &strings.Builder{}}
+	ta := &testAPI{t: t, store: store, lists: &fakeLists{}, reg: prometheus.NewRegistry(), log: &strings.Builder{}}
 	ta.api, err = New(Config{Verifier: v, Registerer: ta.reg, Logger: slog.New(slog.NewJSONHandler(ta.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	RegisterCommands(ta.api, store)
 	RegisterQueries(ta.api, store, store)
+	RegisterLists(ta.api, ta.lists.sources(t, store))
 	return ta
 }
 

@@ -112,17 +112,7 @@ func (a *API) admit(r *http.Request, c *call) *Problem {
 			return p
 		}
 	}
-	if r.URL.RawQuery != "" {
-		return badQuery(r.URL.RawQuery)
-	}
 	return nil
-}
-
-// badQuery refuses query parameters: no operation has any.
-func badQuery(raw string) *Problem {
-	name, _, _ := strings.Cut(raw, "&")
-	name, _, _ = strings.Cut(name, "=")
-	return invalid("query."+strings.ToValidUTF8(clip(name), "?"), "is not a parameter here")
 }
 
 // panicked answers 500. Neither the panic's text nor the request is logged: it

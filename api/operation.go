@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,7 +23,7 @@ type operation struct {
 	params                []*huma.Param
 	body, result          reflect.Type // body nil: none
 	problems              []problemKind
-	// handle answers, or gives the problem to answer with.
+	// handle reads the query, if params has parameters in it, and answers, or gives the problem to answer with.
 	handle func(w http.ResponseWriter, r *http.Request) *Problem
 }
 
@@ -50,8 +51,15 @@ func (a *API) add(op operation) {
 	}
 	documentProblems(h, problems, schemas.Schema(reflect.TypeFor[Problem](), true, ""))
 	a.huma.OpenAPI().AddOperation(h)
+	inQuery := slices.ContainsFunc(op.params, func(p *huma.Param) bool { return p.In == "query" })
 	a.router.add(op.method, op.path, func(w http.ResponseWriter, r *http.Request) {
-		if p := op.handle(w, r); p != nil {
+		var p *Problem
+		if r.URL.RawQuery != "" && !inQuery {
+			p = badQuery(r.URL.RawQuery)
+		} else {
+			p = op.handle(w, r)
+		}
+		if p != nil {
 			p.write(w)
 		}
 	})

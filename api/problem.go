@@ -20,25 +20,31 @@ type problemKind struct {
 var (
 	kindInvalidRequest     = problemKind{"invalid-request", http.StatusBadRequest, "The request is not valid"}
 	kindUnauthenticated    = problemKind{"unauthenticated", http.StatusUnauthorized, "A valid bearer token is needed"}
+	kindListWithheld       = problemKind{"list-withheld", http.StatusForbidden, "The list is not shown to you"}
 	kindNotFound           = problemKind{"not-found", http.StatusNotFound, "There is no such resource"}
 	kindOperationUnknown   = problemKind{"operation-unknown", http.StatusNotFound, "The operation is not known"}
 	kindMethodNotAllowed   = problemKind{"method-not-allowed", http.StatusMethodNotAllowed, "The resource does not have this method"}
 	kindRequestTimeout     = problemKind{"request-timeout", http.StatusRequestTimeout, "The request body came too slowly"}
 	kindStaleBaseVersion   = problemKind{"stale-base-version", http.StatusConflict, "The relation has changed since the base version"}
+	kindPageTokenExpired   = problemKind{"page-token-expired", http.StatusGone, "The page token is no longer good"}
+	kindListGenerationGone = problemKind{"list-generation-gone", http.StatusGone, "The list has been built anew since the page token was made"}
 	kindBodyTooLarge       = problemKind{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large"}
 	kindUnsupportedMedia   = problemKind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body must be JSON"}
 	kindKeyReused          = problemKind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another command"}
 	kindInternal           = problemKind{"internal", http.StatusInternalServerError, "The server made a mistake"}
 	kindStoreUnavailable   = problemKind{"store-unavailable", http.StatusServiceUnavailable, "Relations cannot be reached now"}
 	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
+	kindListsUnavailable   = problemKind{"lists-unavailable", http.StatusServiceUnavailable, "The list is not served yet"}
+	kindPrivacyUnavailable = problemKind{"privacy-unavailable", http.StatusServiceUnavailable, "What may be shown cannot be decided now"}
 	kindIdentityUnverified = problemKind{"identity-unavailable", http.StatusServiceUnavailable, "Tokens cannot be verified now"}
 )
 
 // problemKinds are all of them.
 var problemKinds = []problemKind{
-	kindInvalidRequest, kindUnauthenticated, kindNotFound, kindOperationUnknown, kindMethodNotAllowed,
-	kindRequestTimeout, kindStaleBaseVersion, kindBodyTooLarge, kindUnsupportedMedia, kindKeyReused,
-	kindInternal, kindStoreUnavailable, kindCountsUnavailable, kindIdentityUnverified,
+	kindInvalidRequest, kindUnauthenticated, kindListWithheld, kindNotFound, kindOperationUnknown, kindMethodNotAllowed,
+	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
+	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
+	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -68,6 +70,36 @@ func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 func pathID(r *http.Request, name string) (string, *Problem) {
 	id := r.PathValue(name)
 	return id, invalidIf("path."+name, badID(id))
+}
+
+// badQuery refuses what begins with a parameter that the operation does not
+// have.
+func badQuery(raw string) *Problem {
+	name, _, _ := strings.Cut(raw, "&")
+	name, _, _ = strings.Cut(name, "=")
+	return invalid("query."+strings.ToValidUTF8(clip(name), "?"), "is not a parameter here")
+}
+
+// queryValues reads the query, in which each of the names may stand once.
+func queryValues(raw string, names ...string) (map[string]string, *Problem) {
+	values := map[string]string{}
+	for raw != "" {
+		var pair string
+		pair, raw, _ = strings.Cut(raw, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		if !slices.Contains(names, name) {
+			return nil, badQuery(pair)
+		}
+		if _, twice := values[name]; twice {
+			return nil, invalid("query."+name, badTwice)
+		}
+		value, err := url.QueryUnescape(value)
+		if err != nil {
+			return nil, invalid("query."+name, "has a percent sign without two hex digits")
+		}
+		values[name] = value
+	}
+	return values, nil
 }
 
 // idempotencyKey reads the operation id that a command must carry, once.
