@@ -99,7 +99,7 @@ func takeBarrier(ctx context.Context, cfg config.Config) (*barrierReport, error)
 			taken = s.SealedAt
 		}
 	}
-	tls, err := cfg.Kafka.TLS.Config()
+	tls, err := cfg.Kafka.ClientTLS()
 	if err != nil {
 		return report, err
 	}

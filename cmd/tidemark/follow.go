@@ -13,7 +13,7 @@ import (
 
 // gokaClient says how Kafka is reached under a name of this program's.
 func gokaClient(cfg config.Config, name string) (gokakit.Client, error) {
-	tls, err := cfg.Kafka.TLS.Config()
+	tls, err := cfg.Kafka.ClientTLS()
 	return gokakit.Client{Brokers: cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-" + name}, err
 }
 

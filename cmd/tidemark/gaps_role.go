@@ -44,7 +44,7 @@ func openFeedTools(ctx context.Context, cfg config.Config, topo *topology.Topolo
 	if t.outbox, err = relations.OpenOutbox(cfg.Postgres); err != nil {
 		return nil, err
 	}
-	tls, err := cfg.Kafka.TLS.Config()
+	tls, err := cfg.Kafka.ClientTLS()
 	if err != nil {
 		return nil, err
 	}

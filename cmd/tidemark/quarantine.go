@@ -85,7 +85,7 @@ func atDesk(ctx context.Context, at *where, do func(*review.Desk) error) error {
 	if err != nil {
 		return err
 	}
-	tls, err := cfg.Kafka.TLS.Config()
+	tls, err := cfg.Kafka.ClientTLS()
 	if err != nil {
 		return err
 	}

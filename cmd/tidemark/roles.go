@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,17 +144,44 @@ func (b *builder) projection(context.Context) error {
 	return nil
 }
 
+// likers listens before it joins its group, since members tell their address
+// there.
 func (b *builder) likers(context.Context) error {
+	tls, err := b.cfg.Likers.ServerTLS()
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", b.cfg.Likers.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for query processes: %w: choose another address with likers.listen in the configuration", err)
+	}
+	b.close = append(b.close, func() { _ = listener.Close() }) // when it is never served
 	l, err := likers.New(likers.Config{
 		Client: b.client, Topology: b.topo, Reverse: b.reverse, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("likers"), ShowInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
-		Logger: b.log, Registerer: b.metrics,
+		Advertise: b.cfg.Likers.Address(listener.Addr()), Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return err
 	}
+	b.add("likers.pages", likers.NewServer(l, likers.ServerConfig{Listener: listener, TLS: tls, Logger: b.log}).Run, always)
 	b.addKafka("likers", l.Run, l.Ready)
 	return nil
+}
+
+// likersView asks the owners of the reverse index.
+func (b *builder) likersView() (*views.Likers, error) {
+	tls, err := b.cfg.Likers.ClientTLS()
+	if err != nil {
+		return nil, err
+	}
+	v, err := views.NewLikers(views.LikersConfig{
+		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, Registerer: b.metrics,
+	})
+	if err == nil {
+		b.close = append(b.close, v.Close)
+	}
+	return v, err
 }
 
 func (b *builder) display(context.Context) error {

@@ -76,7 +76,7 @@ func administer(ctx context.Context, cfg config.Config, do func(context.Context,
 }
 
 func kafkaClient(cfg config.Config, opts ...kgo.Opt) (*kgo.Client, error) {
-	tls, err := cfg.Kafka.TLS.Config()
+	tls, err := cfg.Kafka.ClientTLS()
 	if err != nil {
 		return nil, err
 	}

@@ -129,7 +129,7 @@ func stageText(p verify.Progress) string {
 
 func (v *verifier) readerOptions() ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(v.cfg.Kafka.Brokers...), kgo.ClientID("tidemark-verify")}
-	tls, err := v.cfg.Kafka.TLS.Config()
+	tls, err := v.cfg.Kafka.ClientTLS()
 	if tls != nil {
 		opts = append(opts, kgo.DialTLSConfig(tls))
 	}

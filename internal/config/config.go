@@ -43,10 +43,11 @@ type Config struct {
 	// Redis is a redis:// or rediss:// URL; empty runs without a cache.
 	Redis string `koanf:"redis"`
 
-	API  API  `koanf:"api"`
-	Ops  Ops  `koanf:"ops"`
-	Auth Auth `koanf:"auth"`
-	Log  Log  `koanf:"log"`
+	API    API    `koanf:"api"`
+	Likers Likers `koanf:"likers"`
+	Ops    Ops    `koanf:"ops"`
+	Auth   Auth   `koanf:"auth"`
+	Log    Log    `koanf:"log"`
 
 	// StateDir holds local stores, below it one folder per instance. It is a
 	// cache of the table topics: losing it costs a recovery, never data.
@@ -111,6 +112,24 @@ type TLS struct {
 type API struct {
 	// Listen is host:port; port 0 takes any.
 	Listen string `koanf:"listen"`
+	// PageTokenKeyFiles hold the keys of page tokens, at least 32 bytes each:
+	// the first signs, all are accepted, and every process that serves lists has
+	// the same ones. Empty: lists are not served.
+	PageTokenKeyFiles []string `koanf:"page_token_key_files"`
+}
+
+// Likers is where a likers process answers query processes for the partitions
+// that it owns. It has no users and no rights: keep it on a private network, or
+// give every process a certificate.
+type Likers struct {
+	// Listen is host:port; port 0 takes any.
+	Listen string `koanf:"listen"`
+	// Advertise is host:port at which query processes reach it; port 0 is the
+	// one listened on. Empty: the address listened on.
+	Advertise string `koanf:"advertise"`
+	// TLS of both sides: likers processes show cert_file, believe only query
+	// processes whose certificate ca_file signed, and the other way round.
+	TLS TLS `koanf:"tls"`
 }
 
 // Ops is the operators' HTTP interface: health, metrics, profiles. It has no
@@ -154,7 +173,8 @@ func Default() Config {
 		ReverseShards:     t.ReverseShards,
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
-		API:               API{Listen: "127.0.0.1:8080"},
+		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
+		Likers:            Likers{Listen: "127.0.0.1:0"},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -116,6 +117,11 @@ func TestValidateNamesTheField(t *testing.T) {
 		"kafka.tls.cert_file":         func(c *Config) { c.Kafka.TLS = TLS{Enabled: true, CertFile: "x"} },
 		"kafka.tls.enabled":           func(c *Config) { c.Kafka.TLS = TLS{CAFile: "x"} },
 		"redis":                       func(c *Config) { c.Redis = "localhost:6379" },
+		"likers.listen":               func(c *Config) { c.Likers.Listen = "8082" },
+		"likers.advertise is not set": func(c *Config) { c.Likers.Listen = "[::]:8082" },
+		"likers.advertise \"0.0.0.0":  func(c *Config) { c.Likers.Advertise = "0.0.0.0:8082" },
+		"likers.tls needs":            func(c *Config) { c.Likers.TLS = TLS{Enabled: true, CAFile: "x"} },
+		"likers.tls.enabled":          func(c *Config) { c.Likers.TLS = TLS{CAFile: "x"} },
 		"api.listen":                  func(c *Config) { c.API.Listen = "8080" },
 		"ops.listen \"127.0.0.1:80\"": func(c *Config) { c.API.Listen, c.Ops.Listen = "127.0.0.1:80", "127.0.0.1:80" },
 		"ops.listen \"h:x\"":          func(c *Config) { c.Ops.Listen = "h:x" },
@@ -234,18 +240,27 @@ func TestResolve(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	if c, err := (TLS{}).Config(); c != nil || err != nil {
+	if c, err := (Kafka{}).ClientTLS(); c != nil || err != nil {
 		t.Errorf("off: %v, %v", c, err)
 	}
-	c, err := TLS{Enabled: true, ServerName: "k"}.Config()
+	c, err := Kafka{TLS: TLS{Enabled: true, ServerName: "k"}}.ClientTLS()
 	if err != nil || c.ServerName != "k" || c.InsecureSkipVerify {
 		t.Errorf("on: %+v, %v", c, err)
 	}
-	if _, err := (TLS{Enabled: true, CAFile: write(t, "no certificate")}).Config(); err == nil || !strings.Contains(err.Error(), "kafka.tls.ca_file") {
+	if _, err := (Kafka{TLS: TLS{Enabled: true, CAFile: write(t, "no certificate")}}).ClientTLS(); err == nil || !strings.Contains(err.Error(), "kafka.tls.ca_file") {
 		t.Errorf("bad authority: %v", err)
 	}
-	if _, err := (TLS{Enabled: true, CertFile: "absent", KeyFile: "absent"}).Config(); err == nil || !strings.Contains(err.Error(), "kafka.tls.cert_file") {
+	if _, err := (Kafka{TLS: TLS{Enabled: true, CertFile: "absent", KeyFile: "absent"}}).ClientTLS(); err == nil || !strings.Contains(err.Error(), "kafka.tls.cert_file") {
 		t.Errorf("no certificate: %v", err)
+	}
+}
+
+func TestAddressOfLikers(t *testing.T) {
+	bound := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 4711}
+	for advertise, want := range map[string]string{"": "127.0.0.1:4711", "pod-3:0": "pod-3:4711", "pod-3:80": "pod-3:80", "[::1]:0": "[::1]:4711"} {
+		if got := (Likers{Advertise: advertise}).Address(bound); got != want {
+			t.Errorf("advertise %q is %q, want %q", advertise, got, want)
+		}
 	}
 }
 

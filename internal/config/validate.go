@@ -61,18 +61,21 @@ func (c Config) validateStores(p *problems) {
 	for i, b := range c.Kafka.Brokers {
 		checkAddress(p, fmt.Sprintf("kafka.brokers[%d]", i), b, 1)
 	}
-	t := c.Kafka.TLS
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		p.add("kafka.tls.cert_file", "and kafka.tls.key_file go together: give both or neither")
-	}
-	if !t.Enabled && t != (TLS{}) {
-		p.add("kafka.tls.enabled", "is false, but kafka.tls has other settings: switch it on or remove them")
-	}
+	c.Kafka.TLS.validate(p, "kafka.tls")
 	if c.Redis != "" {
 		u, err := url.Parse(c.Redis)
 		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
 			p.add("redis", "is not a redis:// or rediss:// URL")
 		}
+	}
+}
+
+func (t TLS) validate(p *problems, path string) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		p.add(path+".cert_file", "and %s.key_file go together: give both or neither", path)
+	}
+	if !t.Enabled && t != (TLS{}) {
+		p.add(path+".enabled", "is false, but %s has other settings: switch it on or remove them", path)
 	}
 }
 
@@ -108,6 +111,7 @@ func (c Config) validateServing(p *problems) {
 	if c.API.Listen == c.Ops.Listen && !strings.HasSuffix(c.API.Listen, ":0") {
 		p.add("ops.listen", "%q is api.listen too: operators need an address of their own", c.Ops.Listen)
 	}
+	c.Likers.validate(p)
 	a := c.Auth
 	if a.HS256KeyFile != "" && a.JWKSURL != "" {
 		p.add("auth.jwks_url", "and auth.hs256_key_file are both given: choose who signs tokens")
@@ -121,6 +125,44 @@ func (c Config) validateServing(p *problems) {
 	if !slices.Contains([]string{"text", "json"}, c.Log.Format) {
 		p.add("log.format", "%q is not one of text, json", c.Log.Format)
 	}
+}
+
+func (l Likers) validate(p *problems) {
+	checkAddress(p, "likers.listen", l.Listen, 0)
+	l.TLS.validate(p, "likers.tls")
+	if l.TLS.Enabled && (l.TLS.CertFile == "" || l.TLS.CAFile == "") {
+		p.add("likers.tls", "needs cert_file, key_file and ca_file: both sides show who they are")
+	}
+	if l.Advertise != "" {
+		checkAddress(p, "likers.advertise", l.Advertise, 0)
+		if unspecified(l.Advertise) {
+			p.add("likers.advertise", "%q names no host that others can reach", l.Advertise)
+		}
+		return
+	}
+	if unspecified(l.Listen) {
+		p.add("likers.advertise", "is not set, and likers.listen %q names no host that others can reach: set it to this process's own host:port", l.Listen)
+	}
+}
+
+// unspecified tells whether an address stands for every one of the machine.
+func unspecified(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "" || ip != nil && ip.IsUnspecified())
+}
+
+// Address is where query processes reach a likers process that listens on l.
+func (l Likers) Address(listener net.Addr) string {
+	address := l.Advertise
+	if address == "" {
+		return listener.String()
+	}
+	host, port, err := net.SplitHostPort(address)
+	if _, bound, boundErr := net.SplitHostPort(listener.String()); err == nil && boundErr == nil && port == "0" {
+		return net.JoinHostPort(host, bound)
+	}
+	return address
 }
 
 // safeURL tells whether what comes from the URL can be believed.
@@ -189,8 +231,27 @@ func (c Config) Require(parts ...Part) error {
 	return errors.Join(p...)
 }
 
-// Config builds the client side; nil when TLS is off.
-func (t TLS) Config() (*tls.Config, error) {
+// ClientTLS is how the brokers are reached; nil when TLS is off.
+func (k Kafka) ClientTLS() (*tls.Config, error) { return k.TLS.client("kafka.tls") }
+
+// ClientTLS is how query processes reach likers processes; nil when TLS is
+// off.
+func (l Likers) ClientTLS() (*tls.Config, error) { return l.TLS.client("likers.tls") }
+
+// ServerTLS is how likers processes answer; nil when TLS is off.
+func (l Likers) ServerTLS() (*tls.Config, error) {
+	c, err := l.TLS.client("likers.tls")
+	if c == nil || err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: c.MinVersion, Certificates: c.Certificates,
+		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.RootCAs,
+	}, nil
+}
+
+// client builds the client side; nil when TLS is off. path names the settings.
+func (t TLS) client(path string) (*tls.Config, error) {
 	if !t.Enabled {
 		return nil, nil
 	}
@@ -198,37 +259,21 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("reading kafka.tls.ca_file: %w", err)
+			return nil, fmt.Errorf("reading %s.ca_file: %w", path, err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("reading kafka.tls.ca_file: %s has no PEM certificate", t.CAFile)
+			return nil, fmt.Errorf("reading %s.ca_file: %s has no PEM certificate", path, t.CAFile)
 		}
 	}
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("reading kafka.tls.cert_file and kafka.tls.key_file: %w", err)
+			return nil, fmt.Errorf("reading %s.cert_file and %s.key_file: %w", path, path, err)
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
 	return c, nil
-}
-
-// minKeyBytes is the shortest key that HS256 is safe with.
-const minKeyBytes = 32
-
-// HS256Key reads the shared key; white space at its ends does not count.
-func (a Auth) HS256Key() ([]byte, error) {
-	b, err := os.ReadFile(a.HS256KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("reading auth.hs256_key_file: %w", err)
-	}
-	key := []byte(strings.TrimSpace(string(b)))
-	if len(key) < minKeyBytes {
-		return nil, fmt.Errorf("reading auth.hs256_key_file: %s has %d bytes, under %d", a.HS256KeyFile, len(key), minKeyBytes)
-	}
-	return key, nil
 }
 
 // Redact is a URL without its password, for logs and errors.

@@ -177,6 +177,10 @@ func (a *attempt) build() (*goka.Processor, error) {
 	if a.stores != nil {
 		edges = append(edges, goka.Persist(rawCodec{}))
 	}
+	member := a.cfg.Client.sarama(a.instance(), a.line)
+	if err := advertise(member, a.cfg.Advertise); err != nil {
+		return nil, err
+	}
 	options := []goka.ProcessorOption{
 		goka.WithClientID(a.cfg.Client.ClientID),
 		goka.WithLogger(gokaLog{a.log}),
@@ -184,7 +188,7 @@ func (a *attempt) build() (*goka.Processor, error) {
 		goka.WithNilHandling(goka.NilProcess),
 		goka.WithPartitionChannelSize(1000),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return a.logs, nil }),
-		goka.WithConsumerGroupBuilder(a.membership(a.cfg.Client.sarama(a.instance(), a.line))),
+		goka.WithConsumerGroupBuilder(a.membership(member)),
 		goka.WithConsumerSaramaBuilder(goka.SaramaConsumerBuilderWithConfig(a.cfg.Client.sarama("", a.line))),
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return a.producer, nil }),
 		goka.WithRebalanceCallback(a.assign),

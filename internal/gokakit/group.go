@@ -8,6 +8,8 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/lovoo/goka"
+
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
 // membership stands between goka and sarama's consumer group. Goka logs what
@@ -18,6 +20,21 @@ type membership struct {
 	sarama.ConsumerGroup
 	attempt *attempt
 	watched chan struct{} // closed when no more errors come
+}
+
+// advertise has a member tell where it answers for its partitions. The broker
+// keeps what members tell and shows it to whoever describes the group. A
+// static member that comes back with another address needs no rebalance.
+func advertise(cfg *sarama.Config, address string) error {
+	if address == "" {
+		return nil
+	}
+	data, err := (&tidemarkv1.MemberData{Address: address}).MarshalVT()
+	if err != nil {
+		return fmt.Errorf("encoding the member data: %w", err)
+	}
+	cfg.Consumer.Group.Member.UserData = data
+	return nil
 }
 
 func (a *attempt) membership(cfg *sarama.Config) goka.ConsumerGroupBuilder {

@@ -28,7 +28,11 @@ type ProcessorConfig struct {
 	StateDir string
 	// Instance is unique among the group's processes: it makes membership
 	// static, so that a restart does not move partitions.
-	Instance   string
+	Instance string
+	// Advertise is host:port at which this process answers for its partitions;
+	// the group's member data tells it (internal/owners reads it). Empty: it
+	// does not answer.
+	Advertise  string
 	HotStandby bool // keep the other partitions' tables warm
 	// SkipLost goes on with the oldest record when the log has lost those at
 	// the committed offset. Only for a group that names by itself what it then

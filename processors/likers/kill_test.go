@@ -350,7 +350,7 @@ func wantLists(g topology.ReverseGeneration, facts map[topology.Relation]*tidema
 		}
 		name := listName{rel.Kind, rel.Target, g.Shard(rel.User)}
 		if topology.State(f.State) == rel.Kind.Active() {
-			lists[name] = append(lists[name], Entry{rel.User, f.StateChangedAtUs, f.RelationVersion})
+			lists[name] = append(lists[name], Entry{User: rel.User, LikedAtUs: f.StateChangedAtUs, Version: f.RelationVersion})
 		}
 	}
 	for name := range maps.Keys(lists) {

@@ -24,6 +24,9 @@ type Config struct {
 	Reverse  topology.ReverseGeneration
 	StateDir string
 	Instance string
+	// Advertise is host:port at which Server answers, told in the group's
+	// member data; empty: nobody is told.
+	Advertise string
 	// ShowInterval is the shortest time between two moments that pages show;
 	// default 200 ms, at least 1 ms.
 	ShowInterval time.Duration
@@ -76,7 +79,7 @@ func New(cfg Config) (*Likers, error) {
 	l.processor, err = gokakit.NewProcessor(gokakit.ProcessorConfig{
 		Client: cfg.Client, Topology: cfg.Topology, Group: topology.LikersGroup, Schema: Schema{},
 		Handle: l.handle, NewOwner: l.newShower,
-		StateDir: cfg.StateDir, Instance: cfg.Instance, HotStandby: cfg.HotStandby, WriteBehind: cfg.WriteBehind,
+		StateDir: cfg.StateDir, Instance: cfg.Instance, Advertise: cfg.Advertise, HotStandby: cfg.HotStandby, WriteBehind: cfg.WriteBehind,
 		Logger: cfg.Logger, Registerer: cfg.Registerer,
 	})
 	if err != nil {
@@ -88,7 +91,7 @@ func New(cfg Config) (*Likers, error) {
 
 func (l *Likers) register(reg prometheus.Registerer) error {
 	l.pages = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "tidemark_likers_page_seconds", Help: "Time to read a page of a reverse shard.",
+		Name: "tidemark_likers_page_seconds", Help: "Time to read a page from a partition's store.",
 		Buckets: prometheus.ExponentialBuckets(1e-5, 4, 8),
 	})
 	l.notReady = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_likers_not_ready_total", Help: "Pages that were asked while their partition was not served here."})

@@ -123,7 +123,7 @@ func TestPages(t *testing.T) {
 		return nil
 	})
 	// The seal came behind the changes: a page as of it includes them.
-	want := []Entry{{"u1", 700, 3}}
+	want := []Entry{{User: "u1", LikedAtUs: 700, Version: 3}}
 	if !slices.Equal(p.Entries, want) || p.More || p.Next != (Frontier{700, "u1"}) || p.AsOf[0].Seal != 0 || p.AsOf[1].BarrierId != "barrier-1" || p.Offset < 2 || p.Generation != 1 {
 		t.Errorf("page %+v", p)
 	}
@@ -167,7 +167,7 @@ func TestGoodRecordsFlowAroundBadOnes(t *testing.T) {
 	l := run(t, cfg)
 	testenv.Eventually(t, time.Minute, func() error {
 		p, err := l.Page(Query{Generation: 1, Kind: topology.Like, Target: "V1", ReverseShard: cfg.Reverse.Shard("u1"), Limit: 10})
-		if err == nil && !slices.Equal(p.Entries, []Entry{{"u1", 500, 1}}) {
+		if err == nil && !slices.Equal(p.Entries, []Entry{{User: "u1", LikedAtUs: 500, Version: 1}}) {
 			err = fmt.Errorf("entries %+v", p.Entries)
 		}
 		return err

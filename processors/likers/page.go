@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/newest"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -45,11 +46,7 @@ type Query struct {
 }
 
 // Entry is a user who is in the list.
-type Entry struct {
-	User      string
-	LikedAtUs int64
-	Version   uint64 // of the relation
-}
+type Entry = newest.Entry
 
 // Page is a part of a list as it was at one moment.
 type Page struct {
@@ -84,41 +81,62 @@ func parseItem(item string) (Frontier, bool) {
 
 // Page answers from the partition's store. It costs a seek and Limit entries,
 // however deep it lies.
-func (l *Likers) Page(q Query) (Page, error) {
-	start := time.Now()
-	page, err := l.page(q)
-	switch {
-	case err == nil:
-		l.pages.Observe(time.Since(start).Seconds())
-	case errors.Is(err, ErrNotReady):
-		l.notReady.Inc()
-	}
-	return page, err
-}
-
-func (l *Likers) page(q Query) (Page, error) {
+func (l *Likers) Page(q Query) (page Page, err error) {
+	defer l.observe()(&err)
 	if err := l.checkQuery(q); err != nil {
 		return Page{}, err
 	}
 	partition := l.cfg.Reverse.Partition(q.Kind, q.Target, q.ReverseShard)
-	part := l.served(partition)
-	if part == nil {
-		return Page{}, fmt.Errorf("partition %d: %w", partition, ErrNotReady)
-	}
-	page := Page{Generation: q.Generation, Next: q.After}
-	err := part.Snapshot(func(s *gokakit.Snapshot) (err error) {
-		if page.Offset, err = s.Offset(); err != nil {
-			return err
+	err = l.snapshot(partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
+		part, err := readPart(s, q)
+		page = Page{Generation: q.Generation, Next: q.After, AsOf: asOf, Offset: offset, More: part.More}
+		if n := len(part.Entries); n > 0 {
+			page.Entries, page.Next = part.Entries, Frontier{part.Entries[n-1].LikedAtUs, part.Entries[n-1].User}
 		}
-		if page.AsOf, err = l.asOf(s, partition); err != nil {
-			return err
-		}
-		return page.read(s, q)
+		return err
 	})
-	if err != nil { // lost meanwhile, or its store has failed and is built anew
-		return Page{}, fmt.Errorf("partition %d: %w: %w", partition, ErrNotReady, err)
+	if err != nil {
+		return Page{}, err
 	}
 	return page, nil
+}
+
+// observe begins to measure an answer; what it returns ends that.
+func (l *Likers) observe() func(*error) {
+	start := time.Now()
+	return func(err *error) {
+		switch {
+		case *err == nil:
+			l.pages.Observe(time.Since(start).Seconds())
+		case errors.Is(*err, ErrNotReady):
+			l.notReady.Inc()
+		}
+	}
+}
+
+// snapshot lets read see one moment of a partition that is served here, and
+// what it includes. Whatever goes wrong is ErrNotReady: the partition was lost
+// meanwhile, or its store has failed and is built anew.
+func (l *Likers) snapshot(partition int, read func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error) error {
+	part := l.served(partition)
+	if part == nil {
+		return fmt.Errorf("partition %d: %w", partition, ErrNotReady)
+	}
+	err := part.Snapshot(func(s *gokakit.Snapshot) error {
+		offset, err := s.Offset()
+		if err != nil {
+			return err
+		}
+		asOf, err := l.asOf(s, partition)
+		if err != nil {
+			return err
+		}
+		return read(s, asOf, offset)
+	})
+	if err != nil {
+		return fmt.Errorf("partition %d: %w: %w", partition, ErrNotReady, err)
+	}
+	return nil
 }
 
 func (l *Likers) checkQuery(q Query) error {
@@ -135,13 +153,14 @@ func (l *Likers) checkQuery(q Query) error {
 	return nil
 }
 
-// read takes the entries behind the query's frontier from a snapshot.
-func (p *Page) read(s *gokakit.Snapshot, q Query) error {
+// readPart takes the entries of a reverse shard behind the query's frontier
+// from a snapshot.
+func readPart(s *gokakit.Snapshot, q Query) (part newest.Part, err error) {
 	group := list(topology.Hex4(int(q.Generation)), topology.TargetKey(q.Kind, q.Target), topology.Hex4(q.ReverseShard))
 	var bad error
-	err := s.Ascend(group, q.After.item(), func(item string, value []byte) bool {
-		if len(p.Entries) == q.Limit {
-			p.More = true
+	err = s.Ascend(group, q.After.item(), func(item string, value []byte) bool {
+		if len(part.Entries) == q.Limit {
+			part.More = true
 			return false
 		}
 		at, ok := parseItem(item)
@@ -150,11 +169,10 @@ func (p *Page) read(s *gokakit.Snapshot, q Query) error {
 			bad = fmt.Errorf("an entry of list %s cannot be read", group)
 			return false
 		}
-		p.Entries = append(p.Entries, Entry{User: at.User, LikedAtUs: at.LikedAtUs, Version: version})
-		p.Next = at
+		part.Entries = append(part.Entries, newest.Entry{User: at.User, LikedAtUs: at.LikedAtUs, Version: version})
 		return true
 	})
-	return errors.Join(err, bad)
+	return part, errors.Join(err, bad)
 }
 
 // asOf reads the watermarks beside the list.

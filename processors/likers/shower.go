@@ -3,6 +3,7 @@ package likers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/pause"
@@ -29,8 +30,11 @@ func (s *shower) Settled(string, []byte, int64, []gokakit.Derived) {
 }
 
 // Run shows what is new at most every show interval until ctx ends. It begins
-// when the whole log is read: pages are asked from then on.
+// when the whole log is read.
 func (s *shower) Run(ctx context.Context) error {
+	if all, err := s.catchUp(ctx); err != nil || !all {
+		return err
+	}
 	s.likers.serve(s.part)
 	defer s.likers.withdraw(s.part)
 	for {
@@ -48,6 +52,36 @@ func (s *shower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
+		}
+	}
+}
+
+// catchUpPause is short beside what a batch takes to be written.
+const catchUpPause = 2 * time.Millisecond
+
+// catchUp brings to disk what was acked when the partition was taken over.
+// Nobody is served before: the owner before this one has shown it, and a list
+// that it has told must not lose users who stayed in it. It says false when ctx
+// ended first.
+func (s *shower) catchUp(ctx context.Context) (bool, error) {
+	goal := s.part.AckedOffset()
+	for {
+		if _, err := s.part.Show(); err != nil {
+			return false, fmt.Errorf("showing what was read from the log: %w", err)
+		}
+		var shown int64
+		err := s.part.Snapshot(func(snap *gokakit.Snapshot) (err error) {
+			shown, err = snap.Offset()
+			return err
+		})
+		if err != nil {
+			return false, fmt.Errorf("showing what was read from the log: %w", err)
+		}
+		if shown >= goal {
+			return true, nil
+		}
+		if !pause.For(ctx, catchUpPause) {
+			return false, nil
 		}
 	}
 }

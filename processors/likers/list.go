@@ -1,0 +1,75 @@
+package likers
+
+import (
+	"fmt"
+
+	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/newest"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// ListQuery asks for what one partition has of a target: all its reverse
+// shards there, merged.
+type ListQuery struct {
+	Generation uint32
+	Kind       topology.Kind
+	Target     string
+	Partition  int
+	After      map[int]Frontier // by reverse shard; one that is missing is read from its newest entry
+	Limit      int              // 1..MaxPage
+}
+
+// List is the beginning of what a partition has of a target behind a query's
+// frontiers, as it was at one moment.
+type List struct {
+	newest.Part
+	AsOf   []*tidemarkv1.SourceWatermark // as Page.AsOf
+	Offset int64                         // as Page.Offset
+}
+
+// List answers from one snapshot of the partition's store. It costs a seek and
+// at most Limit entries for each reverse shard, however deep it lies.
+func (l *Likers) List(q ListQuery) (list List, err error) {
+	defer l.observe()(&err)
+	shards, err := l.shardsOf(q)
+	if err != nil {
+		return List{}, err
+	}
+	err = l.snapshot(q.Partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
+		list.AsOf, list.Offset = asOf, offset
+		parts := make([]newest.Part, len(shards))
+		for i, shard := range shards {
+			parts[i], err = readPart(s, Query{
+				Generation: q.Generation, Kind: q.Kind, Target: q.Target, ReverseShard: shard, After: q.After[shard], Limit: q.Limit,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		list.Part = newest.Merge(parts, q.Limit)
+		return nil
+	})
+	return list, err
+}
+
+// shardsOf checks a query and gives the reverse shards of the target that lie
+// on its partition.
+func (l *Likers) shardsOf(q ListQuery) ([]int, error) {
+	if err := l.checkQuery(Query{Generation: q.Generation, Kind: q.Kind, Target: q.Target, Limit: q.Limit}); err != nil {
+		return nil, err
+	}
+	shards := l.cfg.Reverse.ShardsByPartition(q.Kind, q.Target)[q.Partition]
+	if len(shards) == 0 {
+		return nil, fmt.Errorf("no reverse shard of the target lies on partition %d: %w", q.Partition, ErrQuery)
+	}
+	for shard, after := range q.After {
+		if shard < 0 || shard >= l.cfg.Reverse.Shards() || l.cfg.Reverse.Partition(q.Kind, q.Target, shard) != q.Partition {
+			return nil, fmt.Errorf("reverse shard %d does not lie on partition %d: %w", shard, q.Partition, ErrQuery)
+		}
+		if after.LikedAtUs <= 0 || topology.CheckID(after.User) != nil {
+			return nil, fmt.Errorf("the position in reverse shard %d names no entry: %w", shard, ErrQuery)
+		}
+	}
+	return shards, nil
+}

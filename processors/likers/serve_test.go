@@ -1,0 +1,204 @@
+package likers
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connecthttp"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/newest"
+	"github.com/tidemark/tidemark/internal/testenv"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+	"github.com/tidemark/tidemark/topology/tidemarkv1/tidemarkv1connect"
+)
+
+// serve answers for l and gives its base URL and a client.
+func serve(t *testing.T, l *Likers, tlsConfig *tls.Config) (string, tidemarkv1connect.LikersServiceClient) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	server := NewServer(l, ServerConfig{Listener: listener, TLS: tlsConfig, Logger: slog.New(slog.DiscardHandler)})
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	base := "http://" + listener.Addr().String()
+	return base, clientOf(t, base, nil)
+}
+
+func clientOf(t *testing.T, base string, tlsConfig *tls.Config) tidemarkv1connect.LikersServiceClient {
+	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: tlsConfig}
+	transport.Protocols.SetUnencryptedHTTP2(tlsConfig == nil)
+	transport.Protocols.SetHTTP2(tlsConfig != nil)
+	t.Cleanup(transport.CloseIdleConnections)
+	return tidemarkv1connect.NewLikersServiceClient(connect.NewClient(connecthttp.NewTransport(&http.Client{Transport: transport}, base)))
+}
+
+// What is asked wrongly is refused by name, and what is not served is never an
+// empty list.
+func TestServiceRefuses(t *testing.T) {
+	cfg := testConfig([]string{"localhost:1"}, testTopology("refuses"), t.TempDir(), 0)
+	l, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, client := serve(t, l, nil)
+	partition := cfg.Reverse.Partition(topology.Like, "V1", cfg.Reverse.Shard("u1"))
+	shard := uint32(cfg.Reverse.Shard("u1"))
+	position := func(shard uint32, at int64, user string) *tidemarkv1.ReverseShardPosition {
+		return &tidemarkv1.ReverseShardPosition{ReverseShard: shard, LikedAtUs: at, UserId: user}
+	}
+	for name, test := range map[string]struct {
+		change func(*tidemarkv1.ListLikersRequest)
+		want   connect.Code
+	}{
+		"nothing wrong but that it does not run": {func(*tidemarkv1.ListLikersRequest) {}, connect.CodeUnavailable},
+		"another deployment's process":           {func(r *tidemarkv1.ListLikersRequest) { r.Group = "staging.likers" }, connect.CodeUnavailable},
+		"another generation":                     {func(r *tidemarkv1.ListLikersRequest) { r.Generation = 2 }, connect.CodeFailedPrecondition},
+		"limit 0":                                {func(r *tidemarkv1.ListLikersRequest) { r.Limit = 0 }, connect.CodeInvalidArgument},
+		"limit too high":                         {func(r *tidemarkv1.ListLikersRequest) { r.Limit = MaxPage + 1 }, connect.CodeInvalidArgument},
+		"no kind":                                {func(r *tidemarkv1.ListLikersRequest) { r.Kind = 0 }, connect.CodeInvalidArgument},
+		"kind 257, which is 1 in a byte":         {func(r *tidemarkv1.ListLikersRequest) { r.Kind = 257 }, connect.CodeInvalidArgument},
+		"no target":                              {func(r *tidemarkv1.ListLikersRequest) { r.TargetId = "" }, connect.CodeInvalidArgument},
+		"no such partition":                      {func(r *tidemarkv1.ListLikersRequest) { r.Partition = 1 << 31 }, connect.CodeInvalidArgument},
+		"a position of another partition":        {func(r *tidemarkv1.ListLikersRequest) { r.After[0].ReverseShard++ }, connect.CodeInvalidArgument},
+		"a position twice":                       {func(r *tidemarkv1.ListLikersRequest) { r.After = append(r.After, r.After[0]) }, connect.CodeInvalidArgument},
+		"a position without a time":              {func(r *tidemarkv1.ListLikersRequest) { r.After[0].LikedAtUs = 0 }, connect.CodeInvalidArgument},
+		"a position without a user":              {func(r *tidemarkv1.ListLikersRequest) { r.After[0].UserId = "" }, connect.CodeInvalidArgument},
+		"too many bytes":                         {func(r *tidemarkv1.ListLikersRequest) { r.TargetId = strings.Repeat("x", 2*maxRequest) }, connect.CodeResourceExhausted},
+	} {
+		req := &tidemarkv1.ListLikersRequest{
+			Group: cfg.Topology.Group(topology.LikersGroup).ID, Partition: uint32(partition), Generation: 1,
+			Kind: tidemarkv1.Kind(topology.Like), TargetId: "V1", Limit: 10, After: []*tidemarkv1.ReverseShardPosition{position(shard, 5, "u1")},
+		}
+		test.change(req)
+		if resp, err := client.ListLikers(t.Context(), req); err == nil || connect.CodeOf(err) != test.want {
+			t.Errorf("%s: %v, %v, want %v", name, resp, err, test.want)
+		}
+	}
+	// HTTP/1.1 is not spoken: one connection bears all questions of a process.
+	if resp, err := http.Post(base+tidemarkv1connect.LikersServiceListLikersProcedure, "application/proto", nil); err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			t.Error("HTTP/1.1 is answered")
+		}
+	}
+}
+
+// Who does not show a certificate that is believed gets nothing.
+func TestServiceOverTLS(t *testing.T) {
+	l, err := New(testConfig([]string{"localhost:1"}, testTopology("tls"), t.TempDir(), 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, pool := testCertificate(t)
+	base, _ := serve(t, l, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool})
+	base = strings.Replace(base, "http:", "https:", 1)
+	ask := func(c *tls.Config) error {
+		_, err := clientOf(t, base, c).ListLikers(t.Context(), &tidemarkv1.ListLikersRequest{})
+		return err
+	}
+	err = ask(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{certificate}})
+	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "this is a process of group") {
+		t.Errorf("with a certificate: %v", err)
+	}
+	if err := ask(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}); err == nil || strings.Contains(err.Error(), "this is a process of group") {
+		t.Errorf("without a certificate: %v", err)
+	}
+}
+
+func testCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "likers"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// A new owner's first answer has all that the owner before it has shown: it
+// answers nothing before what it has read from the log is on disk.
+func TestFirstAnswerOfANewOwnerIsWhole(t *testing.T) {
+	const users = 3000
+	brokers := testenv.Kafka(t)
+	topo := testTopology(testenv.Prefix(t))
+	testenv.CreateTopics(t, brokers, topo)
+	cl := producer(t, brokers)
+	cfg := testConfig(brokers, topo, t.TempDir(), 0)
+	cfg.WriteBehind = 4 << 20 // nothing goes to disk by itself
+	var records []*kgo.Record
+	want := map[int]int{} // users by partition
+	for i := range users {
+		c := like(cfg.Reverse, fmt.Sprintf("u%d", i), "V1", 1, topology.Liked, int64(1+i))
+		want[int(c.Reverse.Partition)]++
+		records = append(records, likerRecord(t, topo, c))
+	}
+	produce(t, cl, records...)
+	t.Run("the owner before", func(t *testing.T) { // ends with it
+		run(t, cfg)
+		awaitCommitted(t, cl, topo)
+	})
+	cfg.StateDir, cfg.Instance = t.TempDir(), "two"
+	l := run(t, cfg)
+	for partition, n := range want {
+		query := ListQuery{Generation: 1, Kind: topology.Like, Target: "V1", Partition: partition, After: map[int]Frontier{}, Limit: MaxPage}
+		var first List
+		deadline := time.Now().Add(time.Minute)
+		for {
+			var err error
+			if first, err = l.List(query); err == nil {
+				break
+			}
+			if !errors.Is(err, ErrNotReady) || time.Now().After(deadline) {
+				t.Fatal(err)
+			}
+		}
+		if len(first.Entries) != min(n, MaxPage) || first.More != (n > MaxPage) {
+			t.Errorf("partition %d has %d users, its first answer %d, more: %v", partition, n, len(first.Entries), first.More)
+		}
+		for i, e := range first.Entries[1:] {
+			if !first.Entries[i].Before(newest.Entry(e)) {
+				t.Fatalf("entries %d and %d are out of order", i, i+1)
+			}
+		}
+	}
+}
