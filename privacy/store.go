@@ -45,14 +45,6 @@ func Open(ctx context.Context, controlURL string) (*Store, error) {
 // Close ends every connection.
 func (s *Store) Close() { s.pool.Close() }
 
-// Ping tells whether questions can be answered.
-func (s *Store) Ping(ctx context.Context) error {
-	if _, err := s.pool.Exec(ctx, "SELECT FROM privacy_account LIMIT 0"); err != nil {
-		return fmt.Errorf("privacy: %w", err)
-	}
-	return nil
-}
-
 // Apply stores an event unless its version is not above the stored one; applied
 // tells which. Its error is ErrInvalid, or an outage, after which the same
 // event may be applied again.
