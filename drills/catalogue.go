@@ -25,7 +25,7 @@ func projectionDrills() []Drill {
 		{Name: "kill-stopping", About: "kill -9 of members that stop gracefully", Lanes: one("kill-stopping"), Rounds: 15, Rows: []string{"G02", "G22"}},
 		{Name: "zombie", About: "owners paused past their session, with successors running", Lanes: one("zombie"), Rounds: 4, Cell: few, Rows: []string{"S05"}},
 		{Name: "late-append", About: "records of a paused owner in the changelogs of running ones", Lanes: one("late-append"), Rounds: 3, Cell: Cell{Relations: 20_000}, Rows: []string{"S05"}},
-		{Name: "standby-late", About: "the same, with warm copies, and kills that move partitions", Lanes: one("late-append", "kill"), Rounds: 2, Cell: Cell{Relations: 20_000, HotStandby: true}},
+		{Name: "standby-late", About: "the same, with warm copies, and kills that move partitions", Lanes: one("late-append", "kill", "kill", "kill"), Rounds: 2, Cell: Cell{Relations: 20_000, HotStandby: true}},
 		{Name: "wipe-state", About: "local stores gone between restarts", Lanes: one("wipe-state"), Rounds: 6, Rows: []string{"K06"}},
 		{Name: "old-state", About: "local stores restored to an older copy between restarts", Lanes: one("old-state"), Rounds: 6, Rows: []string{"K07"}},
 		{Name: "disk-full", About: "the state directory takes no more", Lanes: one("disk-full"), Rounds: 3, Cell: Cell{Disk: 48 << 20}},
