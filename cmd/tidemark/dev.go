@@ -222,8 +222,15 @@ func (d *devRun) config(infra *infrastructure) (config.Config, error) {
 	if cfg.Auth.HS256KeyFile, err = filepath.Abs(d.dir.file("dev.key")); err != nil {
 		return cfg, err
 	}
-	if _, err := api.LoadOrCreateKey(cfg.Auth.HS256KeyFile); err != nil {
+	pageKey, err := filepath.Abs(d.dir.file("page-tokens.key"))
+	if err != nil {
 		return cfg, err
+	}
+	cfg.API.PageTokenKeyFiles = []string{pageKey}
+	for _, file := range []string{cfg.Auth.HS256KeyFile, pageKey} {
+		if _, err := api.LoadOrCreateKey(file); err != nil {
+			return cfg, err
+		}
 	}
 	return cfg, cfg.Validate()
 }
@@ -270,6 +277,8 @@ Try:
   curl -X POST http://%[1]s/v1/like-relations/batch-query -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' -d '{"videoIds":["V9001","V9002"]}'
 
   curl http://%[1]s/v1/targets/like/V9001/count -H "Authorization: Bearer $TOKEN"
+
+  curl http://%[1]s/v1/videos/V9001/likers -H "Authorization: Bearer $TOKEN"
 
 `, p.apiAddr, at)
 	return err

@@ -65,7 +65,7 @@ func TestDevSaysWhereEverythingIs(t *testing.T) {
 			t.Errorf("%s: %d, %v, without %q: %s", url, status, err, want, clip(body))
 		}
 	}
-	for _, name := range []string{config.FileName, config.EndpointsFile, "dev.key"} {
+	for _, name := range []string{config.FileName, config.EndpointsFile, "dev.key", "page-tokens.key"} {
 		if info, err := os.Stat(filepath.Join(s.dir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s has secrets: mode %v, %v", name, info.Mode(), err)
 		}
@@ -81,8 +81,8 @@ func TestDevsCurlLines(t *testing.T) {
 	}
 	s := theSystem(t)
 	_, lines, found := strings.Cut(s.dev.out.String(), "Try:\n")
-	if !found || strings.Count(lines, "curl ") != 3 {
-		t.Fatalf("no three curl lines in %s", s.dev.out.String())
+	if !found || strings.Count(lines, "curl ") != 4 {
+		t.Fatalf("no four curl lines in %s", s.dev.out.String())
 	}
 	// ./tidemark is this test binary.
 	home := t.TempDir()
@@ -97,7 +97,7 @@ func TestDevsCurlLines(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{`"outcome":"APPLIED"`, `"myState":"LIKED"`, `"targetId":"V9001"`} {
+	for _, want := range []string{`"outcome":"APPLIED"`, `"myState":"LIKED"`, `"targetId":"V9001"`, `"nextPageToken":null`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the answers have no %s:\n%s", want, out)
 		}

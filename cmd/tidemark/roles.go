@@ -232,6 +232,9 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		}
 		b.addKafka("view", view.Run, view.Ready)
 		api.RegisterQueries(a, store, view)
+		if err := b.lists(ctx, a, store, view); err != nil {
+			return err
+		}
 	}
 	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)
 	if err := server.Listen(); err != nil {
