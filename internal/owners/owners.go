@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/singleflight"
 
@@ -141,6 +142,9 @@ func (d *Directory) refresh(ctx context.Context) error {
 		return fmt.Errorf("asking kafka for the members of group %s: %w", d.cfg.Group, err)
 	}
 	g := groups[d.cfg.Group]
+	if errors.Is(g.Err, kerr.GroupIDNotFound) {
+		return fmt.Errorf("group %s has never had a member: %w", d.cfg.Group, ErrNoOwner)
+	}
 	if g.Err != nil {
 		return fmt.Errorf("asking kafka for the members of group %s: %w", d.cfg.Group, g.Err)
 	}
