@@ -49,6 +49,7 @@ func TestWrongCalls(t *testing.T) {
 		{at("tap", "cdc", "facts"), `does not take "facts"`},
 		{at("tap", "nonsense"), `stream "nonsense" is not one of cdc, `},
 		{at("tap", "cdc", "--from", "yesterday"), `--from "yesterday" is not earliest, latest or a time`},
+		{at("privacy", "apply"), "needs a FILE of events, or -"},
 		{at("token"), "--user is not given"},
 		{at("token", "--user", "a\nb"), "control character"},
 		{at("token", "--user", "u", "--role", strings.Repeat("r", 300)), "--role"},

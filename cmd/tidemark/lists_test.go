@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidemark/tidemark/api"
+)
+
+// TestLists likes a video by many and reads who did, page by page, before and
+// after some of them hide.
+func TestLists(t *testing.T) {
+	s := theSystem(t)
+	key, err := api.LoadKey(s.config(t).Auth.HS256KeyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	as := func(user string) *client {
+		token, err := api.MintToken(key, user, "", time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &client{t, s.endpoints(t).API, user, token}
+	}
+	const video = "V-lists"
+	var newestFirst []string
+	for i := range 30 {
+		user := fmt.Sprintf("lister-%02d", i)
+		as(user).like(video, "lists-"+user)
+		newestFirst = append([]string{user}, newestFirst...)
+	}
+	viewer := as("viewer")
+	likers := func(size int) []string { return viewer.walk("/v1/videos/"+video+"/likers", size) }
+	eventually(t, func() error {
+		if n := len(likers(200)); n != len(newestFirst) {
+			return fmt.Errorf("%d of %d likers", n, len(newestFirst))
+		}
+		return nil
+	})
+	for _, size := range []int{1, 7, 200} {
+		if got := likers(size); !slices.Equal(got, newestFirst) {
+			t.Errorf("pages of %d: %v", size, got)
+		}
+	}
+	one := as("lister-00")
+	one.like(video+"2", "lists-second")
+	if got := one.walk("/v1/me/likes", 1); !slices.Equal(got, []string{video + "2", video}) {
+		t.Errorf("my likes right after the answer: %v", got)
+	}
+	if err := viewer.try(http.MethodGet, "/v1/users/lister-00/likes", "", nil, nil); err == nil || !strings.Contains(err.Error(), "status 403") {
+		t.Errorf("another's likes: %v", err)
+	}
+
+	events := filepath.Join(t.TempDir(), "events.jsonl")
+	account := `{"type":"account","accountId":%q,"version":1,"status":%q,"private":%t,"showLikes":true,"showFavorites":false,"showFollowing":false,"showFollowers":false}` + "\n"
+	lines := fmt.Sprintf(account, "lister-00", "ACTIVE", false) + fmt.Sprintf(account, "lister-03", "ACTIVE", true) + fmt.Sprintf(account, "lister-04", "CLOSED", false) +
+		`{"type":"block","blockerId":"lister-05","blockedId":"viewer","version":1,"active":true}` + "\n"
+	if err := os.WriteFile(events, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := must(t, exitOK, s.at("privacy", "apply", events)...); !strings.Contains(r.out, "4 events applied, 0 not newer") {
+		t.Error(r)
+	}
+	if r := must(t, exitOK, s.at("privacy", "apply", events, "--output", "json")...); !strings.Contains(r.out, `"passed": 4`) {
+		t.Error(r)
+	}
+	hidden := []string{"lister-03", "lister-04", "lister-05"}
+	want := slices.DeleteFunc(slices.Clone(newestFirst), func(u string) bool { return slices.Contains(hidden, u) })
+	if got := likers(7); !slices.Equal(got, want) { // from the next read on
+		t.Errorf("after some hid: %v", got)
+	}
+	if got := viewer.walk("/v1/users/lister-00/likes", 5); !slices.Equal(got, []string{video + "2", video}) {
+		t.Errorf("likes that are shown: %v", got)
+	}
+	if err := os.WriteFile(events, []byte(lines+`{"type":"block"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := must(t, exitError, s.at("privacy", "apply", events)...); !strings.Contains(r.errOut, "line 5: invalid privacy event") {
+		t.Error(r)
+	}
+}
+
+// walk reads a list to its end.
+func (c *client) walk(path string, size int) (ids []string) {
+	c.t.Helper()
+	q := url.Values{"pageSize": {fmt.Sprint(size)}}
+	for {
+		var page struct {
+			Items         []struct{ UserID, VideoID string }
+			NextPageToken string
+		}
+		c.do(http.MethodGet, path+"?"+q.Encode(), "", nil, &page)
+		for _, item := range page.Items {
+			ids = append(ids, item.UserID+item.VideoID)
+		}
+		if page.NextPageToken == "" {
+			return ids
+		}
+		q.Set("pageToken", page.NextPageToken)
+	}
+}
