@@ -26,10 +26,22 @@
 // no older value stays: either the load began after the invalidation and read
 // the new value, or it is thrown away and done again.
 //
+// # Lists
+//
+//	l, err := views.NewLikers(views.LikersConfig{...})
+//	page, err := l.Page(ctx, views.LikersQuery{Kind: topology.Like, Target: "V9001", Limit: 20})
+//
+// Likers keeps no copy: it asks the processes that own the reverse index's
+// partitions. A partition that nobody serves makes a page late and then a
+// NotReadyError, never a list without it.
+//
 // Metrics:
 //
 //	tidemark_view_counts_total                  counts answered
 //	tidemark_view_loads_total                   of them read from the table, not the cache
 //	tidemark_view_as_of_seal{shard}             seal that every count includes
 //	tidemark_view_as_of_lag_seconds{shard}      age of that seal
+//	tidemark_view_likers_page_seconds           time to answer a page of a list
+//	tidemark_view_likers_asked_total            questions to owners of partitions
+//	tidemark_view_likers_errors_total{reason}   pages that were not answered
 package views

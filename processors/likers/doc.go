@@ -16,8 +16,13 @@
 // (topology.ReverseGeneration), which every row carries.
 //
 // Page reads one reverse shard of one target from one snapshot of the
-// partition's store, together with the source watermarks that it includes. It
-// lags behind the acked table by at most about Config.ShowInterval.
+// partition's store, together with the source watermarks that it includes; List
+// reads all shards of the target that the partition has. They lag behind the
+// acked table by at most about Config.ShowInterval. A new owner answers nothing
+// before it shows all that was acked when it took over.
+//
+// Server answers List for other processes (tidemark.v1.LikersService); the
+// group's member data tells them where (Config.Advertise).
 //
 // Metrics: tidemark_likers_quarantined_total{reason},
 // tidemark_likers_page_seconds, tidemark_likers_not_ready_total.
