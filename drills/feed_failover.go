@@ -72,9 +72,6 @@ func (s *system) failOver(ctx context.Context, before func(primary, standby *pgx
 			return err
 		}
 		f.mustHit = false // a quick operator, or an idle shard, may lose nothing
-		if err := f.rememberLost(ctx); err != nil {
-			return err
-		}
 		faults = append(faults, f)
 	}
 	if err := s.takeOver(ctx, before); err != nil {

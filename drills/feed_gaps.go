@@ -48,7 +48,7 @@ func (s *system) faultOf(ctx context.Context, shard int, causes ...control.Cause
 	for _, g := range all {
 		f.before[g.Seal] = g.Missing
 	}
-	return f, err
+	return f, errors.Join(err, f.rememberLost(ctx))
 }
 
 // gaps lists the shard's gaps, healed ones too.

@@ -162,22 +162,28 @@ func (s *system) ask(ctx context.Context, sql string) (numbers []int, err error)
 var errNobody = errors.New("there was nobody to hit")
 
 // end ends the server processes of a kind, one by one: a server that is asked
-// to end all in one statement may begin with the one that asks.
+// to end all in one statement may begin with the one that asks. It waits until
+// there is one to end: a storm's last harm may have ended their clients.
 func (s *system) end(ctx context.Context, kind string) error {
-	pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = '"+kind+"'")
-	if err != nil {
-		return err
-	}
-	ended := 0
-	for _, pid := range pids {
-		hit, err := s.ask(ctx, fmt.Sprintf("SELECT pg_terminate_backend(%d)::int", pid))
+	if err := await(ctx, s.patience, "ending a "+kind, func() error {
+		pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = '"+kind+"'")
 		if err != nil {
 			return err
 		}
-		ended += hit[0]
-	}
-	if ended == 0 {
-		return stuckError{errNobody}
+		ended := 0
+		for _, pid := range pids {
+			hit, err := s.ask(ctx, fmt.Sprintf("SELECT pg_terminate_backend(%d)::int", pid))
+			if err != nil {
+				return err
+			}
+			ended += hit[0]
+		}
+		if ended == 0 {
+			return errNobody
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	return s.flowing(ctx)
 }

@@ -84,8 +84,9 @@ func TestWriters(t *testing.T) {
 		"one":                                    {[]step{{1, 100, 0}}, false},
 		"a new owner":                            {[]step{{1, 50, 0}, {2, 50, 0}}, false},
 		"a zombie's tail, and the owner stops":   {[]step{{1, 50, 0}, {2, 50, 0}, {1, 3, 0}, {2, 3, 0}, {3, 50, time.Second}}, false},
-		"a zombie's tail, and the owner goes on": {[]step{{1, 50, 0}, {2, 50, 0}, {1, 1, 0}, {2, 50, 0}}, true},
-		"both go on":                             {[]step{{1, 50, 0}, {2, 1, 0}, {1, 6, 0}, {2, 6, 0}, {1, 6, 0}, {2, 6, 0}}, true},
+		"a zombie's tail, and the owner goes on": {[]step{{1, 50, 0}, {2, 50, 0}, {1, 1, 0}, {2, 70, 0}}, true},
+		"the owner learns of it late":            {[]step{{1, 50, 0}, {2, 50, 0}, {1, 1, 0}, {2, 40, 0}, {3, 50, time.Second}}, false},
+		"both go on":                             {[]step{{1, 50, 0}, {2, 1, 0}, {1, 20, 0}, {2, 20, 0}, {1, 20, 0}, {2, 20, 0}}, true},
 		"there and back again":                   {[]step{{1, 50, 0}, {2, 50, time.Second}, {1, 50, time.Second}, {2, 50, time.Second}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,8 +9,9 @@ import "time"
 //
 // So a producer that was interrupted by another may write the little that was
 // under way, and not go on. How long "little" is, is measured in rounds of
-// reading: each holds at least one batch, and a producer with one request in
-// flight has few on the way.
+// reading and in time: a round holds at least one batch, of which a producer
+// with one request in flight has few on the way, but on a machine that has no
+// time for it, the owner learns of the foreign record some batches late.
 type writers struct {
 	last    int64 // producer of the last record
 	seen    map[int64]*writer
@@ -20,17 +21,19 @@ type writers struct {
 type writer struct {
 	at          time.Time // of its last record
 	followed    bool      // another has written since
-	interrupted bool      // and it went on without a break
+	interrupted time.Time // when it went on without a break; else zero
 	rounds      int       // of reading since then
 	round       int       // the last of these
+	told        bool      // that it goes on
 }
 
 const (
 	// handover is a pause after which a producer that comes back owns the
 	// partition again: a rebalance takes a heartbeat interval at the least.
 	handover = 500 * time.Millisecond
-	// maxRounds bounds what was under way.
+	// maxRounds and maxTail bound what was under way.
 	maxRounds = 10
+	maxTail   = time.Second
 )
 
 func newWriters() *writers { return &writers{last: -1, seen: map[int64]*writer{}} }
@@ -51,19 +54,22 @@ func (w *writers) take(producer int64, round int, now time.Time) (unfenced bool)
 	}
 	switch {
 	case p.followed && now.Sub(p.at) < handover:
-		p.interrupted = true
+		if p.interrupted.IsZero() {
+			p.interrupted = now
+		}
 		w.foreign++
 	case p.followed:
-		p.interrupted, p.rounds = false, 0
+		p.interrupted, p.rounds, p.told = time.Time{}, 0, false
 		w.foreign++
 	case now.Sub(p.at) >= handover:
-		p.interrupted, p.rounds = false, 0
+		p.interrupted, p.rounds, p.told = time.Time{}, 0, false
 	}
 	p.followed, p.at = false, now
-	if p.interrupted && p.round != round {
-		p.round = round
-		p.rounds++
-		return p.rounds == maxRounds+1
+	if p.interrupted.IsZero() || p.told || p.round == round {
+		return false
 	}
-	return false
+	p.round = round
+	p.rounds++
+	p.told = p.rounds > maxRounds && now.Sub(p.interrupted) > maxTail
+	return p.told
 }

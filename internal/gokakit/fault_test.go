@@ -88,6 +88,37 @@ func TestLostInputIsNamed(t *testing.T) {
 	w.ready(m)
 }
 
+// A table's log that has lost its oldest records is read from where it starts
+// now, into an empty store and into one that is behind (G15).
+func TestG15LogStartsLater(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	behind := t.TempDir()
+	m := w.start(func(c *ProcessorConfig) { c.StateDir = behind })
+	w.send(3)
+	w.taken()
+	m.stop()
+	m = w.start(nil) // elsewhere
+	w.send(3)
+	w.taken()
+	m.stop()
+	w.send(3)
+	for p := range 4 {
+		if err := w.cluster().DeleteRecords(w.table, int32(p), 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, dir := range map[string]string{"empty": t.TempDir(), "behind": behind} {
+		m = w.start(func(c *ProcessorConfig) { c.StateDir = dir })
+		w.ready(m)
+		w.taken()
+		if n := counterValue(m.metrics.rebuilds); n > 0 {
+			t.Errorf("%s: built anew %v times", name, n)
+		}
+		m.stop()
+	}
+}
+
 // Errors that Kafka asks to try again, whether the records were taken or not,
 // and connections that break in the middle, change nothing: the table's log
 // has each change once and in order, and nobody is built anew (S01, S09).

@@ -36,7 +36,7 @@ func (t *stores) load(ctx context.Context, c Client, partition int, s *store) er
 		return nil
 	}
 	l := newLoader(s)
-	err := readLog(ctx, c, t.table, partition, s.offset()+1, s.goal, func(records []*kgo.Record) error { return l.takeAll(ctx, records) })
+	err := readLog(ctx, c, t.table, partition, s.from+1, s.goal, func(records []*kgo.Record) error { return l.takeAll(ctx, records) })
 	if err != nil && ctx.Err() == nil {
 		return err
 	}
