@@ -32,14 +32,5 @@ CREATE TABLE privacy_block (
     PRIMARY KEY (blocker_id, blocked_id)
 );
 
--- +goose StatementBegin
--- Whether either of two users blocks the other.
-CREATE FUNCTION privacy_blocked(a text, b text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $$
-    SELECT EXISTS (SELECT FROM privacy_block WHERE blocker_id = a AND blocked_id = b AND active)
-        OR EXISTS (SELECT FROM privacy_block WHERE blocker_id = b AND blocked_id = a AND active)
-$$;
--- +goose StatementEnd
-
 -- +goose Down
-DROP FUNCTION privacy_blocked;
 DROP TABLE privacy_block, privacy_video, privacy_account;
