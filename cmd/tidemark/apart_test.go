@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -179,6 +180,15 @@ func TestRolesApart(t *testing.T) {
 	if report := wantVerdict(t, exitOK, "--config", file); report.Relations < 100 {
 		t.Errorf("%+v", report)
 	}
+	reader := newClient(t, api, "reader", "--config", file)
+	eventually(t, func() error { // web finds show, which has the reverse index
+		var page struct{ Items []struct{ UserID string } }
+		err := reader.try(http.MethodGet, "/v1/videos/early/likers", "", nil, &page)
+		if err == nil && (len(page.Items) != 1 || page.Items[0].UserID != "early") {
+			err = fmt.Errorf("the likers are %v", page.Items)
+		}
+		return err
+	})
 
 	// With a part of the pipeline away it cannot be told.
 	feed.stop(t)
