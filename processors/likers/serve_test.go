@@ -157,35 +157,83 @@ func testCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// A new owner's first answer has all that the owner before it has shown: it
-// answers nothing before what it has read from the log is on disk.
+// The first answer of a new owner, here a hot standby, has all that the owner
+// before it has shown. Until then it is not ready.
 func TestFirstAnswerOfANewOwnerIsWhole(t *testing.T) {
 	const users = 20_000
 	brokers := testenv.Kafka(t)
 	topo := testTopology(testenv.Prefix(t))
 	testenv.CreateTopics(t, brokers, topo)
 	cl := producer(t, brokers)
-	cfg := testConfig(brokers, topo, t.TempDir(), 0)
-	cfg.WriteBehind = 4 << 20 // nothing goes to disk by itself
+	var both [2]*Likers
+	for i := range both {
+		cfg := testConfig(brokers, topo, t.TempDir(), 0)
+		cfg.Instance, cfg.HotStandby = fmt.Sprintf("member%d", i), true
+		cfg.WriteBehind = 64 << 20 // nothing goes to disk by itself
+		l, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[i] = l
+	}
+	stop := [2]func(){start(t, both[0]), start(t, both[1])}
+	g := both[0].cfg.Reverse
+	owner := map[int]int{} // member by partition
+	testenv.Eventually(t, time.Minute, func() error {
+		clear(owner)
+		members := map[int]bool{}
+		for partition := range g.Partitions() {
+			for i, l := range both {
+				if l.served(partition) != nil {
+					owner[partition], members[i] = i, true
+				}
+			}
+		}
+		if len(owner) != g.Partitions() || len(members) != 2 {
+			return fmt.Errorf("owners are %v", owner)
+		}
+		return nil
+	})
 	var records []*kgo.Record
 	want := map[int]int{} // users by partition
 	for i := range users {
-		c := like(cfg.Reverse, fmt.Sprintf("u%d", i), "V1", 1, topology.Liked, int64(1+i))
+		c := like(g, fmt.Sprintf("u%d", i), "V1", 1, topology.Liked, int64(1+i))
 		want[int(c.Reverse.Partition)]++
 		records = append(records, likerRecord(t, topo, c))
 	}
 	produce(t, cl, records...)
-	t.Run("the owner before", func(t *testing.T) { // ends with it
-		run(t, cfg)
-		awaitCommitted(t, cl, topo)
-	})
-	cfg.StateDir, cfg.Instance = t.TempDir(), "two"
-	l := run(t, cfg)
+	for partition, n := range want {
+		testenv.Eventually(t, time.Minute, func() error {
+			l, err := both[owner[partition]].List(ListQuery{Generation: 1, Kind: topology.Like, Target: "V1", Partition: partition, Limit: 1})
+			if err == nil && l.Offset < int64(n-1) {
+				err = fmt.Errorf("partition %d shows offset %d of %d", partition, l.Offset, n-1)
+			}
+			return err
+		})
+	}
 	var all sync.WaitGroup
 	for partition, n := range want {
-		all.Go(func() { firstAnswerIsWhole(t, l, partition, n) })
+		if owner[partition] == 0 {
+			all.Go(func() { firstAnswerIsWhole(t, both[1], partition, n) })
+		}
 	}
+	stop[0]()
 	all.Wait()
+}
+
+// start runs l until stop.
+func start(t *testing.T, l *Likers) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := l.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(stop)
+	return stop
 }
 
 // firstAnswerIsWhole asks without a pause, so that it meets the moment in which
@@ -213,6 +261,6 @@ func firstAnswerIsWhole(t *testing.T, l *Likers, partition, users int) {
 			t.Errorf("partition %d: %v", partition, err)
 			return
 		}
-		runtime.Gosched()
+		runtime.Gosched() // not a sleep: the moment must not be missed
 	}
 }

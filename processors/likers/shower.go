@@ -59,10 +59,10 @@ func (s *shower) Run(ctx context.Context) error {
 // catchUpPause is short beside what a batch takes to be written.
 const catchUpPause = 2 * time.Millisecond
 
-// catchUp brings to disk what was acked when the partition was taken over.
-// Nobody is served before: the owner before this one has shown it, and a list
-// that it has told must not lose users who stayed in it. It says false when ctx
-// ended first.
+// catchUp brings to disk what was acked when the partition was taken over:
+// what came since the store was opened is in RAM only. Nobody is served before,
+// since the owner before this one has shown it, and a list that it has told must
+// not lose users who stayed in it. It says false when ctx ended first.
 func (s *shower) catchUp(ctx context.Context) (bool, error) {
 	goal := s.part.AckedOffset()
 	for {
