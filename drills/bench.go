@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -99,26 +100,49 @@ func inject(ctx context.Context, s stage, plan []string, rnd *rand.Rand, finding
 }
 
 // await looks until cond is nil; when patience ends first, what is wrong is a
-// stuckError.
+// stuckError. Time that ctx excuses does not count.
 func await(ctx context.Context, patience time.Duration, what string, cond func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
+	const interval = 20 * time.Millisecond
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	for {
+	excused, _ := ctx.Value(excuse{}).(func() bool)
+	left := patience
+	for last := time.Now(); ; {
 		err := cond()
 		if err == nil {
 			return nil
 		}
+		now := time.Now()
+		if excused == nil || !excused() {
+			left -= now.Sub(last)
+		}
+		last = now
+		if left <= 0 || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return stuckError{fmt.Errorf("%s, not within %v: %w", what, patience, err)}
+		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return stuckError{fmt.Errorf("%s, not within %v: %w", what, patience, err)}
+			if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return ctx.Err()
 			}
-			return ctx.Err()
 		case <-tick.C:
 		}
 	}
+}
+
+// excuse is the key of a context's function that says whether time counts for
+// nothing now.
+type excuse struct{}
+
+// harm does harm to the broker, or to something else. Nothing gets over its
+// harm while the broker is being harmed beside it: that time is excused.
+func (e *environment) harm(ctx context.Context, broker bool, do func(context.Context) error) error {
+	if broker {
+		e.harming.Add(1)
+		defer e.harming.Add(-1)
+		return do(ctx)
+	}
+	return do(context.WithValue(ctx, excuse{}, func() bool { return e.harming.Load() > 0 }))
 }
 
 // sleep lets time pass, as part of what is injected.
@@ -133,7 +157,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // environment is what a stage is set up in.
 type environment struct {
-	dir         string // of this drill
+	harming     *atomic.Int32 // injections that harm the broker now
+	dir         string        // of this drill
 	seed        uint64
 	kafka       string // host:port of a real broker; "": embedded
 	connect     string // URL of its Connect worker

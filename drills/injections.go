@@ -62,7 +62,8 @@ func known(b Bench, name string) bool {
 }
 
 func (r *rig) do(ctx context.Context, name string, rnd *rand.Rand) error {
-	if err := injections[name].do(ctx, r, rnd); err != nil {
+	i := injections[name]
+	if err := r.harm(ctx, i.faults, func(ctx context.Context) error { return i.do(ctx, r, rnd) }); err != nil {
 		return err
 	}
 	r.tallies.inject(name)

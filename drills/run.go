@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -184,7 +185,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	env := environment{dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify,
+	env := environment{harming: new(atomic.Int32), dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify,
 		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if o.Weakness != 0 { // what cannot recover will not

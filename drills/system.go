@@ -190,7 +190,8 @@ func (s *system) startLoad() error {
 }
 
 func (s *system) do(ctx context.Context, name string, rnd *rand.Rand) error {
-	if err := systemInjections[name].do(ctx, s, rnd); err != nil {
+	i := systemInjections[name]
+	if err := s.harm(ctx, i.faults, func(ctx context.Context) error { return i.do(ctx, s, rnd) }); err != nil {
 		return err
 	}
 	s.tallies.inject(name)
