@@ -192,11 +192,18 @@ func (r *rig) records() []record {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
 	defer cancel()
-	ends, err := r.admin.ListEndOffsets(ctx, r.cfg.Topic)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	end, _ := ends.Lookup(r.cfg.Topic, int32(r.cfg.Partition))
+	var end kadm.ListedOffset
+	testenv.Eventually(r.t, patience, func() error { // the client may not know the new topic yet
+		ends, err := r.admin.ListEndOffsets(ctx, r.cfg.Topic)
+		if err != nil {
+			return err
+		}
+		var ok bool
+		if end, ok = ends.Lookup(r.cfg.Topic, int32(r.cfg.Partition)); !ok {
+			return fmt.Errorf("%s/%d is not listed", r.cfg.Topic, r.cfg.Partition)
+		}
+		return end.Err
+	})
 	for int64(len(r.read)) < end.Offset {
 		fetches := r.consumer.PollFetches(ctx)
 		if err := fetches.Err(); err != nil {

@@ -3,8 +3,11 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -61,6 +64,9 @@ func StartKafka(cfg KafkaConfig) (*Kafka, error) {
 			return nil, errors.Join(fmt.Errorf("starting Kafka: %w", err), dir.Close())
 		}
 		k.dir = dir
+		if err := forgetMembers(dir.file("data")); err != nil {
+			return nil, errors.Join(fmt.Errorf("starting Kafka: %w", err), dir.Close())
+		}
 		opts = append(opts, kfake.DataDir(dir.file("data")))
 	}
 	if err := k.start(opts); err != nil {
@@ -70,6 +76,18 @@ func StartKafka(cfg KafkaConfig) (*Kafka, error) {
 		return nil, fmt.Errorf("starting Kafka: %w", err)
 	}
 	return k, nil
+}
+
+// forgetMembers forgets who was in which consumer group when the broker was
+// stopped: it would have them back, but without what they told of themselves
+// (their subscription, and where they answer). So they join anew, as after a
+// kill of the broker. Offsets stay.
+func forgetMembers(data string) error {
+	err := os.Remove(filepath.Join(data, "session_state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 func (k *Kafka) start(opts []kfake.Opt) (err error) {

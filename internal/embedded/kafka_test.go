@@ -1,8 +1,11 @@
 package embedded
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -112,4 +115,50 @@ func TestKafkaPortTaken(t *testing.T) {
 	if _, err := StartKafka(KafkaConfig{Port: k.port}); err == nil {
 		t.Error("two brokers on one port")
 	}
+}
+
+// A member of a group tells what it reads and where it answers; nobody may see
+// it without that after a restart of the broker.
+func TestMembersAreKnownAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	k, admin := kafkaForTest(t, dir)
+	if _, err := admin.CreateTopic(t.Context(), 1, 1, nil, "t"); err != nil {
+		t.Fatal(err)
+	}
+	member, err := kgo.NewClient(kgo.SeedBrokers(k.Brokers()...), kgo.ConsumerGroup("g"), kgo.InstanceID("a"), kgo.ConsumeTopics("t"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer member.Close()
+	seen := func(admin *kadm.Client) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for {
+			member.PollFetches(canceled()) // the member works in the background
+			groups, err := admin.DescribeGroups(ctx, "g")
+			if err == nil && groups["g"].State == "Stable" && len(groups["g"].Members) > 0 {
+				joined, ok := groups["g"].Members[0].Join.AsConsumer()
+				if !ok || !slices.Equal(joined.Topics, []string{"t"}) {
+					t.Errorf("the member reads %+v", joined)
+				}
+				return
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("no member: %+v, %v", groups, err)
+			}
+		}
+	}
+	seen(admin)
+	if err := k.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	_, admin = kafkaForTest(t, dir)
+	seen(admin)
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
