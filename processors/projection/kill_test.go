@@ -61,7 +61,7 @@ func testConfig(brokers []string, topo *topology.Topology, dir string, weak goka
 	return Config{
 		Client:   gokakit.Client{Brokers: brokers, Session: 2 * time.Second},
 		Topology: topo, Manifest: testManifest(topo), StateDir: dir, Instance: "one",
-		RefreshInterval: 20 * time.Millisecond, WriteBehind: 128 << 10, Weakness: weak,
+		RefreshInterval: 20 * time.Millisecond, WriteBehind: 4 << 10, Weakness: weak,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
