@@ -289,21 +289,7 @@ func run(t *testing.T, cfg Config) *Likers {
 // awaitCommitted waits until the group has committed all of liker-changes.
 func awaitCommitted(t *testing.T, cl *kgo.Client, topo *topology.Topology) {
 	t.Helper()
-	admin := kadm.NewClient(cl)
-	group := topo.Group(topology.LikersGroup).ID
-	testenv.Eventually(t, time.Minute, func() error {
-		lags, err := admin.Lag(t.Context(), group)
-		if err == nil {
-			err = lags.Error()
-		}
-		if err != nil {
-			return err
-		}
-		if n := lags[group].Lag.Total(); n != 0 {
-			return fmt.Errorf("%d records are not committed", n)
-		}
-		return nil
-	})
+	testenv.AwaitCommitted(t, cl, topo.Group(topology.LikersGroup).ID, topo.Topic(topology.LikerChanges))
 }
 
 // listsDiffer compares every list, read page by page, with the facts; "" when

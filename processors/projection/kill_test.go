@@ -197,21 +197,7 @@ func (g *traffic) send(t *testing.T, cl *kgo.Client, topo *topology.Topology, ra
 // awaitCommitted waits until the group has committed all of bucket-changes.
 func awaitCommitted(t *testing.T, cl *kgo.Client, topo *topology.Topology) {
 	t.Helper()
-	admin := kadm.NewClient(cl)
-	group := topo.Group(topology.ProjectionGroup).ID
-	testenv.Eventually(t, time.Minute, func() error {
-		lags, err := admin.Lag(t.Context(), group)
-		if err != nil {
-			return err
-		}
-		if err := lags.Error(); err != nil {
-			return err
-		}
-		if n := lags[group].Lag.Total(); n != 0 {
-			return fmt.Errorf("%d records are not committed", n)
-		}
-		return nil
-	})
+	testenv.AwaitCommitted(t, cl, topo.Group(topology.ProjectionGroup).ID, topo.Topic(topology.BucketChanges))
 }
 
 // TestCountsSurviveKills kills a projection 20 times under load, half of the
