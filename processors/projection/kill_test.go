@@ -58,10 +58,14 @@ func testManifest(topo *topology.Topology) topology.Manifest {
 }
 
 func testConfig(brokers []string, topo *topology.Topology, dir string, weak gokakit.Weakness) Config {
+	writeBehind := 128 << 10
+	if weak != 0 {
+		writeBehind = 16 << 10 // a kill must meet rows on disk, to show that they should not be there
+	}
 	return Config{
 		Client:   gokakit.Client{Brokers: brokers, Session: 2 * time.Second},
 		Topology: topo, Manifest: testManifest(topo), StateDir: dir, Instance: "one",
-		RefreshInterval: 20 * time.Millisecond, WriteBehind: 4 << 10, Weakness: weak,
+		RefreshInterval: 20 * time.Millisecond, WriteBehind: writeBehind, Weakness: weak,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
