@@ -6,14 +6,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
@@ -84,21 +82,9 @@ func runChild() error {
 	return p.Run(ctx)
 }
 
-func startChild(t *testing.T, brokers []string, topo *topology.Topology, dir string, weak gokakit.Weakness) *exec.Cmd {
+func startChild(t *testing.T, brokers []string, topo *topology.Topology, dir string, weak gokakit.Weakness) *testenv.Child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"="+strings.Join(brokers, ","), childPrefix+"="+topo.Config.Prefix, childDir+"="+dir, fmt.Sprintf("%s=%d", childWeak, weak))
-	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	return cmd
-}
-
-func kill(cmd *exec.Cmd, sig os.Signal) {
-	_ = cmd.Process.Signal(sig)
-	_ = cmd.Wait()
+	return testenv.StartChild(t, childEnv+"="+strings.Join(brokers, ","), childPrefix+"="+topo.Config.Prefix, childDir+"="+dir, fmt.Sprintf("%s=%d", childWeak, weak))
 }
 
 // traffic is a stream of changes as at-least-once delivery may bring it: one
@@ -251,37 +237,11 @@ func killLoop(t *testing.T, kills int, weak gokakit.Weakness) string {
 		g.send(t, cl, topo, 2000, enough)
 	}()
 	dir := t.TempDir()
-	rnd := rand.New(rand.NewPCG(1, uint64(weak)))
-	for i := range kills {
-		before := tableEnd(t, cl, topo)
-		child := startChild(t, brokers, topo, dir, weak)
-		testenv.Eventually(t, 30*time.Second, func() error {
-			if tableEnd(t, cl, topo) == before {
-				return fmt.Errorf("child %d has counted nothing", i)
-			}
-			return nil
-		})
-		pause := time.Duration(1+rnd.IntN(150)) * time.Millisecond
-		if i%2 == 0 {
-			pause = time.Duration(50+rnd.IntN(600)) * time.Millisecond
-		}
-		time.Sleep(pause) // the moment of the kill, not a wait for a result
-		kill(child, syscall.SIGKILL)
-	}
+	testenv.KillLoop(t, cl, topo.Topic(topology.ProjectionTable), kills, rand.New(rand.NewPCG(1, uint64(weak))), func() *testenv.Child { return startChild(t, brokers, topo, dir, weak) })
 	stop()
 	<-sent
 	child := startChild(t, brokers, topo, dir, weak)
 	awaitCommitted(t, cl, topo)
-	defer kill(child, syscall.SIGTERM)
+	defer child.Kill(syscall.SIGTERM)
 	return difference(t, cl, brokers, topo, g.facts)
-}
-
-// tableEnd is the number of records in the projection table's log.
-func tableEnd(t *testing.T, cl *kgo.Client, topo *topology.Topology) (n int64) {
-	ends, err := kadm.NewClient(cl).ListEndOffsets(t.Context(), topo.Topic(topology.ProjectionTable))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ends.Each(func(o kadm.ListedOffset) { n += o.Offset })
-	return n
 }
