@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,8 +10,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/tidemark/tidemark/internal/child"
 	"github.com/tidemark/tidemark/internal/embedded"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/topology"
 )
 
 const brokerCommand = "broker"
@@ -57,6 +62,40 @@ func startBroker() (*broker, error) {
 		return nil, fmt.Errorf("starting the broker: %w", err)
 	}
 	return &broker{addresses: strings.Split(strings.TrimSpace(line), ","), pid: cmd.Process.Pid, stop: func() { _ = in.Close(); <-over }}, nil
+}
+
+// stage is a broker with tidemark's topics, and a client that writes to the
+// partitions that it is told.
+type stage struct {
+	*broker
+	topo   *topology.Topology
+	client *kgo.Client
+}
+
+func startStage(ctx context.Context) (*stage, error) {
+	b, err := startBroker()
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{broker: b}
+	if s.topo, err = topology.New(topology.DefaultConfig()); err == nil {
+		s.client, err = kgo.NewClient(kgo.SeedBrokers(b.addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
+	}
+	if err == nil {
+		err = kafkaadmin.Create(ctx, s.client, s.topo)
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stage) close() {
+	if s.client != nil {
+		s.client.Close()
+	}
+	s.stop()
 }
 
 // coreSeconds is the CPU time of the broker's process so far; 0 for one that

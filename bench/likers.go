@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
-	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/processors/likers"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -30,25 +29,13 @@ const (
 // benchLikers runs likers over prepared events, reads pages of the hottest
 // target from it, and says what its stores take.
 func benchLikers(ctx context.Context) error {
-	b, err := startBroker()
+	s, err := startStage(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	topo, err := topology.New(topology.DefaultConfig())
-	if err != nil {
-		return err
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
-		return err
-	}
-	g := topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards)
-	listed, err := prepareLikes(ctx, cl, topo, g)
+	defer s.close()
+	g := topology.NewReverseGeneration(1, s.topo.Config.LikerPartitions, s.topo.Config.ReverseShards)
+	listed, err := prepareLikes(ctx, s.client, s.topo, g)
 	if err != nil {
 		return err
 	}
@@ -58,7 +45,7 @@ func benchLikers(ctx context.Context) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	l, err := likers.New(likers.Config{
-		Client: gokakit.Client{Brokers: b.addresses}, Topology: topo, Reverse: g, StateDir: dir, Instance: "bench",
+		Client: gokakit.Client{Brokers: s.addresses}, Topology: s.topo, Reverse: g, StateDir: dir, Instance: "bench",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	if err != nil {
@@ -72,7 +59,7 @@ func benchLikers(ctx context.Context) error {
 		return err
 	}
 	cpu, start := coreSeconds(), time.Now()
-	if err := awaitCommitted(ctx, cl, topo.Group(topology.LikersGroup).ID, likerEvents); err != nil {
+	if err := awaitCommitted(ctx, s.client, s.topo.Group(topology.LikersGroup).ID, likerEvents); err != nil {
 		return err
 	}
 	ours := measured(likerEvents, time.Since(start), coreSeconds()-cpu)

@@ -14,7 +14,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
-	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -29,36 +28,24 @@ const (
 // benchProjection runs a projection over prepared events, then the ceiling:
 // the same records consumed and as many bytes produced, with no state.
 func benchProjection(ctx context.Context) error {
-	b, err := startBroker()
+	s, err := startStage(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	topo, err := topology.New(topology.DefaultConfig())
+	defer s.close()
+	bytes, err := prepareEvents(ctx, s.client, s.topo, projectionEvents, func(rnd *rand.Rand, _ int) int { return rnd.IntN(projectionRelations) }, projectionRelations, 0)
 	if err != nil {
 		return err
 	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
+	ours, err := runProjection(ctx, s.client, s.addresses, s.topo)
 	if err != nil {
 		return err
 	}
-	defer cl.Close()
-	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
-		return err
-	}
-	bytes, err := prepareEvents(ctx, cl, topo, projectionEvents, func(rnd *rand.Rand, _ int) int { return rnd.IntN(projectionRelations) }, projectionRelations, 0)
+	ceiling, err := consumeAndProduce(ctx, s.addresses, s.topo)
 	if err != nil {
 		return err
 	}
-	ours, err := runProjection(ctx, cl, b.addresses, topo)
-	if err != nil {
-		return err
-	}
-	ceiling, err := consumeAndProduce(ctx, b.addresses, topo)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("  %d events of %.0f B, %d relations, %d partitions\n", projectionEvents, bytes, projectionRelations, topo.Config.CountPartitions)
+	fmt.Printf("  %d events of %.0f B, %d relations, %d partitions\n", projectionEvents, bytes, projectionRelations, s.topo.Config.CountPartitions)
 	fmt.Printf("  projection            %8.0f events/s  %8.0f per core-second of the process\n", ours.perSecond, ours.perCoreSecond)
 	fmt.Printf("  consume and produce   %8.0f events/s  %8.0f per core-second of the process\n", ceiling.perSecond, ceiling.perCoreSecond)
 	fmt.Printf("  ratio                 %8.2f            %8.2f\n", ours.perSecond/ceiling.perSecond, ours.perCoreSecond/ceiling.perCoreSecond)

@@ -12,7 +12,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -26,24 +25,12 @@ const (
 // again, on its local store and on an empty disk, beside a broker on the same
 // cores. The ceiling: the same changelog read with franz-go alone.
 func benchRestart(ctx context.Context) error {
-	b, err := startBroker()
+	s, err := startStage(ctx)
 	if err != nil {
 		return err
 	}
-	defer b.stop()
-	topo, err := topology.New(topology.DefaultConfig())
-	if err != nil {
-		return err
-	}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.addresses...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.MaxBufferedRecords(100_000))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	if err := kafkaadmin.Create(ctx, cl, topo); err != nil {
-		return err
-	}
-	if _, err := prepareEvents(ctx, cl, topo, restartRelations, func(_ *rand.Rand, event int) int { return event }, restartRelations, 0); err != nil {
+	defer s.close()
+	if _, err := prepareEvents(ctx, s.client, s.topo, restartRelations, func(_ *rand.Rand, event int) int { return event }, restartRelations, 0); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "tidemark-bench-")
@@ -51,16 +38,14 @@ func benchRestart(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r := &restarting{broker: b, topo: topo, client: cl, dir: dir, spec: workerSpec{Brokers: b.addresses, Topology: topo.Config, StateDir: filepath.Join(dir, "state")}}
+	r := &restarting{stage: s, dir: dir, spec: workerSpec{Brokers: s.addresses, Topology: s.topo.Config, StateDir: filepath.Join(dir, "state")}}
 	return r.run(ctx)
 }
 
 type restarting struct {
-	broker *broker
-	topo   *topology.Topology
-	client *kgo.Client
-	dir    string
-	spec   workerSpec
+	*stage
+	dir  string
+	spec workerSpec
 }
 
 func (r *restarting) run(ctx context.Context) error {
