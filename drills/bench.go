@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // Classes of findings that the benches themselves make.
@@ -147,12 +148,10 @@ func (e *environment) harm(ctx context.Context, broker bool, do func(context.Con
 
 // sleep lets time pass, as part of what is injected.
 func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
+	if !pause.For(ctx, d) {
 		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
+	return nil
 }
 
 // environment is what a stage is set up in.

@@ -74,23 +74,17 @@ func (k *Keeper) compare(ctx context.Context, shard int, at time.Time, from, upT
 // against compares facts, in their order, with the outbox. agreed tells that
 // the first of them are old enough: all of the outbox, and below from.
 func (k *Keeper) against(ctx context.Context, shard int, passed []control.LostFact, from, upTo int64, whole bool) (c comparison, agreed bool, err error) {
-	beginning := passed[:(len(passed)+9)/10]
-	var lowest, common int64 = passed[0].OutboxID, 0
-	for _, p := range passed {
-		lowest = min(lowest, p.OutboxID)
-	}
-	for _, p := range beginning {
-		common = max(common, p.OutboxID)
-	}
+	beginning := (len(passed) + 9) / 10
+	lowest, highest, common := passed[0].OutboxID, upTo, int64(0)
 	came := make(map[string]struct{}, len(passed))
-	for _, p := range passed {
+	for i, p := range passed {
+		lowest, highest = min(lowest, p.OutboxID), max(highest, p.OutboxID)
+		if i < beginning {
+			common = max(common, p.OutboxID)
+		}
 		came[p.EventID] = struct{}{}
 	}
 	there := make(map[string]struct{}, len(passed))
-	highest := upTo
-	for _, p := range passed {
-		highest = max(highest, p.OutboxID)
-	}
 	first, err := k.cfg.Outbox.Events(ctx, shard, lowest, highest, func(id int64, event string) error {
 		there[event] = struct{}{}
 		if _, ok := came[event]; !ok && id > common && id <= upTo {
@@ -113,7 +107,7 @@ func (k *Keeper) against(ctx context.Context, shard int, passed []control.LostFa
 			continue
 		}
 		c.lost = append(c.lost, p)
-		agreed = agreed && i >= len(beginning)
+		agreed = agreed && i >= beginning
 	}
 	return c, agreed || whole, nil
 }
