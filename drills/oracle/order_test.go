@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
 	"pgregory.net/rapid"
+
+	"github.com/tidemark/tidemark/topology"
 )
 
 func TestOrderNamesWhatASequenceDid(t *testing.T) {
@@ -103,6 +106,36 @@ func TestWriters(t *testing.T) {
 			}
 			if found != c.want {
 				t.Errorf("unfenced: %v, want %v", found, c.want)
+			}
+		})
+	}
+}
+
+// After an interruption of the broker hundreds of records are read at once.
+// What counts is when their producers made them: owners that followed each
+// other are fine, owners that took turns within a handover are not.
+func TestWritersReadLate(t *testing.T) {
+	topo, err := topology.New(topology.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		turn int64 // records, 20 ms apart
+		want bool
+	}{
+		"one after the other": {100, false},
+		"side by side":        {3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newView(Config{Topology: topo, Findings: new(Findings)})
+			r := kgo.Record{Topic: topo.Topic(topology.DisplayTable), Timestamp: time.Now()}
+			for r.Offset = range 500 {
+				r.Timestamp = r.Timestamp.Add(20 * time.Millisecond)
+				r.ProducerID = r.Offset / c.turn % 2
+				v.take(&r, int(r.Offset))
+			}
+			if got := v.findings.Counts()[Unfenced] > 0; got != c.want {
+				t.Errorf("unfenced writers: %v, want %v: %v", got, c.want, v.findings.Lines())
 			}
 		})
 	}

@@ -3,7 +3,6 @@ package oracle
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -56,7 +55,7 @@ func newView(c Config) *view {
 	return v
 }
 
-func (v *view) take(r *kgo.Record, round int, now time.Time) {
+func (v *view) take(r *kgo.Record, round int) {
 	stream := v.streams[r.Topic]
 	v.records[stream]++
 	var err error
@@ -66,12 +65,12 @@ func (v *view) take(r *kgo.Record, round int, now time.Time) {
 	case topology.BucketChanges:
 		v.change(r)
 	case topology.ProjectionTable:
-		v.written(stream, r, round, now)
+		v.written(stream, r, round)
 		err = v.projected(r)
 	case topology.PartialCounts:
 		err = v.partial(r)
 	case topology.DisplayTable:
-		v.written(stream, r, round, now)
+		v.written(stream, r, round)
 		err = v.displayed(r)
 	case topology.Quarantine:
 		err = v.quarantined(r)
@@ -135,13 +134,13 @@ func (v *view) change(r *kgo.Record) {
 }
 
 // written notes who wrote a table's record, and what stands last for its key.
-func (v *view) written(stream string, r *kgo.Record, round int, now time.Time) {
+func (v *view) written(stream string, r *kgo.Record, round int) {
 	w := v.writers[stream][r.Partition]
 	if w == nil {
 		w = newWriters()
 		v.writers[stream][r.Partition] = w
 	}
-	if w.take(r.ProducerID, round, now) {
+	if w.take(r.ProducerID, round, r.Timestamp) {
 		v.findings.Add(Unfenced, "%s/%d: producer %d goes on at offset %d although another has written between its records", r.Topic, r.Partition, r.ProducerID, r.Offset)
 	}
 	if err := v.tables[stream].take(string(r.Key), r.Value); err != nil {

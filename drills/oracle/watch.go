@@ -124,14 +124,13 @@ func (w *Watcher) read(ctx context.Context) {
 }
 
 func (w *Watcher) take(fetches kgo.Fetches) {
-	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.round++
 	fetches.EachRecord(func(r *kgo.Record) {
 		w.positions[r.Topic][r.Partition] = r.Offset + 1
 		if !r.Attrs.IsControl() {
-			w.view.take(r, w.round, now)
+			w.view.take(r, w.round)
 		}
 	})
 	w.moved.Broadcast()

@@ -12,6 +12,10 @@ import "time"
 // reading and in time: a round holds at least one batch, of which a producer
 // with one request in flight has few on the way, but on a machine that has no
 // time for it, the owner learns of the foreign record some batches late.
+//
+// Time is that at which the producers made the records, never that of reading:
+// after an interruption of the broker the reader sees at once what took
+// seconds, and owners who followed each other would look like two at a time.
 type writers struct {
 	last    int64 // producer of the last record
 	seen    map[int64]*writer
@@ -19,7 +23,7 @@ type writers struct {
 }
 
 type writer struct {
-	at          time.Time // of its last record
+	at          time.Time // at which it made its last record
 	followed    bool      // another has written since
 	interrupted time.Time // when it went on without a break; else zero
 	rounds      int       // of reading since then
@@ -38,9 +42,9 @@ const (
 
 func newWriters() *writers { return &writers{last: -1, seen: map[int64]*writer{}} }
 
-// take notes a record read in a round at a time, and is true once for a
-// producer that goes on although it was interrupted.
-func (w *writers) take(producer int64, round int, now time.Time) (unfenced bool) {
+// take notes a record, by when it was made and in which round it was read, and
+// is true once for a producer that goes on although it was interrupted.
+func (w *writers) take(producer int64, round int, made time.Time) (unfenced bool) {
 	p := w.seen[producer]
 	if p == nil {
 		p = new(writer)
@@ -53,23 +57,23 @@ func (w *writers) take(producer int64, round int, now time.Time) (unfenced bool)
 		w.last = producer
 	}
 	switch {
-	case p.followed && now.Sub(p.at) < handover:
+	case p.followed && made.Sub(p.at) < handover:
 		if p.interrupted.IsZero() {
-			p.interrupted = now
+			p.interrupted = made
 		}
 		w.foreign++
 	case p.followed:
 		p.interrupted, p.rounds, p.told = time.Time{}, 0, false
 		w.foreign++
-	case now.Sub(p.at) >= handover:
+	case made.Sub(p.at) >= handover:
 		p.interrupted, p.rounds, p.told = time.Time{}, 0, false
 	}
-	p.followed, p.at = false, now
+	p.followed, p.at = false, made
 	if p.interrupted.IsZero() || p.told || p.round == round {
 		return false
 	}
 	p.round = round
 	p.rounds++
-	p.told = p.rounds > maxRounds && now.Sub(p.interrupted) > maxTail
+	p.told = p.rounds > maxRounds && made.Sub(p.interrupted) > maxTail
 	return p.told
 }
