@@ -83,3 +83,28 @@ func TestFilterIsRebuilt(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// What is on disk is visited for the filter after a short log was read, not
+// before: whoever waits for the store would wait for that too.
+func TestFilterWaitsForAShortLog(t *testing.T) {
+	fs := vfs.NewMem()
+	s := openStore(t, fs, 0, logBounds{})
+	const n = filterMinKeys
+	fill(t, s, 0, n)
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, fs, 0, logBounds{end: n + 100})
+	s.mu.RLock()
+	begun := s.filter != nil || s.next != nil
+	s.mu.RUnlock()
+	if begun {
+		t.Error("the filter is built before 100 records of the log are read")
+	}
+	s.needFilter()
+	awaitFilter(t, s, n)
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	s.needFilter() // goka may say so once more
+}

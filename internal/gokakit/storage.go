@@ -170,7 +170,12 @@ func (g *gokaStorage) GetOffset(none int64) (int64, error) {
 	return none, nil
 }
 
-func (g *gokaStorage) MarkRecovered() error           { return g.keeper.recovered(g.partition, g.store) }
+// MarkRecovered may be called more than once.
+func (g *gokaStorage) MarkRecovered() error {
+	g.store.needFilter()
+	return g.keeper.recovered(g.partition, g.store)
+}
+
 func (g *gokaStorage) SetOffset(int64) error          { return nil } // part of each batch
 func (g *gokaStorage) Get(key string) ([]byte, error) { return g.store.get(key) }
 func (g *gokaStorage) Set(string, []byte) error       { return errThroughPartition }

@@ -44,9 +44,9 @@ func (s *store) open(log *slog.Logger, b logBounds) error {
 	s.from, s.goal = max(s.acked, b.start-1), b.end-1
 	s.replayed.Store(s.from)
 	s.opened.Store(true)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.buildFilter(s.expectedNames())
+	if s.expectedInLog() >= s.namesOnDisk() {
+		s.needFilter()
+	}
 	return nil
 }
 
@@ -57,12 +57,16 @@ const (
 	maxExpected    = 1 << 21 // names: an offset may be gone from the log, or a key come often
 )
 
-// expectedNames is about how many names the store has, and will have when the
-// log is read.
-func (s *store) expectedNames() int {
+// namesOnDisk is about how many names the store has.
+func (s *store) namesOnDisk() int {
 	m := s.db.Metrics()
 	total := m.Total()
-	return int(total.TablesSize)/bytesPerName + min(maxExpected, namesPerRecord*int(s.goal-s.from))
+	return int(total.TablesSize) / bytesPerName
+}
+
+// expectedInLog is about how many names are to be read from the log.
+func (s *store) expectedInLog() int {
+	return min(maxExpected, namesPerRecord*int(s.goal-s.from))
 }
 
 // openDB opens Pebble and reads what the store says of itself. The reason why

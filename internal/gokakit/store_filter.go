@@ -7,6 +7,18 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
+// needFilter has the filter built, if it is not there. A log that is long beside
+// what is on disk is read with it: its names are mostly new. Otherwise it waits
+// for the end of the log, since it visits every name on disk, and whoever waits
+// for the store to be ready would wait for that.
+func (s *store) needFilter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.usable() == nil && s.filter == nil && s.next == nil {
+		s.buildFilter(s.namesOnDisk() + s.expectedInLog())
+	}
+}
+
 // buildFilter builds the negative filter beside the running store; until it is
 // ready every name may be on disk. The caller holds the lock.
 func (s *store) buildFilter(names int) {
