@@ -8,6 +8,7 @@
 package newest
 
 import (
+	"cmp"
 	"container/heap"
 	"strings"
 )
@@ -21,10 +22,12 @@ type Entry struct {
 
 // Before orders a list: newest first, of one time by user.
 func (e Entry) Before(o Entry) bool {
-	if e.LikedAtUs != o.LikedAtUs {
-		return e.LikedAtUs > o.LikedAtUs
-	}
-	return strings.Compare(e.User, o.User) < 0
+	return Compare(e, o) < 0
+}
+
+// Compare orders as Before does.
+func Compare(a, b Entry) int {
+	return cmp.Or(cmp.Compare(b.LikedAtUs, a.LikedAtUs), strings.Compare(a.User, b.User))
 }
 
 // Part is the beginning of a part of a list, in order.

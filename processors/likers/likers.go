@@ -52,6 +52,7 @@ type Likers struct {
 	pages       prometheus.Histogram
 	notReady    prometheus.Counter
 	processor   *gokakit.Processor
+	exports     exports
 
 	mu    sync.RWMutex
 	owned map[int]*gokakit.Partition // whole, and no other process writes them
@@ -123,7 +124,9 @@ func (l *Likers) handle(part *gokakit.Partition, r topology.Record) error {
 	if err := decodeRow(value, &old); err != nil {
 		return err
 	}
-	return put(part, r.Key, next(&old, &change))
+	row := next(&old, &change)
+	l.exports.note(part, &change, &old, row)
+	return put(part, r.Key, row)
 }
 
 // next is the row that a change makes of an old one; nil when it alters

@@ -95,6 +95,7 @@ func (l *Likers) serve(part *gokakit.Partition) {
 // withdraw leaves a partition alone that was lost and has come back as another
 // one.
 func (l *Likers) withdraw(part *gokakit.Partition) {
+	l.exports.endAll(part)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owned[part.Number()] == part {

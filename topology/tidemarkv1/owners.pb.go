@@ -68,6 +68,376 @@ func (x *MemberData) GetAddress() string {
 	return ""
 }
 
+// ExportOf names an export on one partition.
+type ExportOf struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in ListLikersRequest.
+	Group      string `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	Partition  uint32 `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Generation uint32 `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"`
+	Kind       Kind   `protobuf:"varint,4,opt,name=kind,proto3,enum=tidemark.v1.Kind" json:"kind,omitempty"`
+	TargetId   string `protobuf:"bytes,5,opt,name=target_id,json=targetId,proto3" json:"target_id,omitempty"`
+	// Id of the barrier that the export is of.
+	BarrierId     string `protobuf:"bytes,6,opt,name=barrier_id,json=barrierId,proto3" json:"barrier_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportOf) Reset() {
+	*x = ExportOf{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportOf) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportOf) ProtoMessage() {}
+
+func (x *ExportOf) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportOf.ProtoReflect.Descriptor instead.
+func (*ExportOf) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *ExportOf) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ExportOf) GetPartition() uint32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *ExportOf) GetGeneration() uint32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ExportOf) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *ExportOf) GetTargetId() string {
+	if x != nil {
+		return x.TargetId
+	}
+	return ""
+}
+
+func (x *ExportOf) GetBarrierId() string {
+	if x != nil {
+		return x.BarrierId
+	}
+	return ""
+}
+
+type OpenExportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Export        *ExportOf              `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExportRequest) Reset() {
+	*x = OpenExportRequest{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExportRequest) ProtoMessage() {}
+
+func (x *OpenExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExportRequest.ProtoReflect.Descriptor instead.
+func (*OpenExportRequest) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *OpenExportRequest) GetExport() *ExportOf {
+	if x != nil {
+		return x.Export
+	}
+	return nil
+}
+
+type OpenExportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OpenExportResponse) Reset() {
+	*x = OpenExportResponse{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OpenExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OpenExportResponse) ProtoMessage() {}
+
+func (x *OpenExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OpenExportResponse.ProtoReflect.Descriptor instead.
+func (*OpenExportResponse) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{3}
+}
+
+type ReadExportRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Export *ExportOf              `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
+	// The reverse shard to read and how far it has been read.
+	ReverseShard uint32 `protobuf:"varint,2,opt,name=reverse_shard,json=reverseShard,proto3" json:"reverse_shard,omitempty"`
+	// Not set: from the newest entry.
+	After         *ReverseShardPosition `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	Limit         uint32                `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadExportRequest) Reset() {
+	*x = ReadExportRequest{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadExportRequest) ProtoMessage() {}
+
+func (x *ReadExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadExportRequest.ProtoReflect.Descriptor instead.
+func (*ReadExportRequest) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ReadExportRequest) GetExport() *ExportOf {
+	if x != nil {
+		return x.Export
+	}
+	return nil
+}
+
+func (x *ReadExportRequest) GetReverseShard() uint32 {
+	if x != nil {
+		return x.ReverseShard
+	}
+	return 0
+}
+
+func (x *ReadExportRequest) GetAfter() *ReverseShardPosition {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *ReadExportRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ReadExportResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*LikerEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// Where to read on, when there is more: not always the last entry.
+	Next          *ReverseShardPosition `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadExportResponse) Reset() {
+	*x = ReadExportResponse{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadExportResponse) ProtoMessage() {}
+
+func (x *ReadExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadExportResponse.ProtoReflect.Descriptor instead.
+func (*ReadExportResponse) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ReadExportResponse) GetEntries() []*LikerEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+func (x *ReadExportResponse) GetNext() *ReverseShardPosition {
+	if x != nil {
+		return x.Next
+	}
+	return nil
+}
+
+type CloseExportRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Export        *ExportOf              `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseExportRequest) Reset() {
+	*x = CloseExportRequest{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseExportRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseExportRequest) ProtoMessage() {}
+
+func (x *CloseExportRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseExportRequest.ProtoReflect.Descriptor instead.
+func (*CloseExportRequest) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *CloseExportRequest) GetExport() *ExportOf {
+	if x != nil {
+		return x.Export
+	}
+	return nil
+}
+
+type CloseExportResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CloseExportResponse) Reset() {
+	*x = CloseExportResponse{}
+	mi := &file_tidemark_v1_owners_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CloseExportResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CloseExportResponse) ProtoMessage() {}
+
+func (x *CloseExportResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_owners_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CloseExportResponse.ProtoReflect.Descriptor instead.
+func (*CloseExportResponse) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{7}
+}
+
 type ListLikersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The consumer group in which the owner was found: an address may have passed
@@ -88,7 +458,7 @@ type ListLikersRequest struct {
 
 func (x *ListLikersRequest) Reset() {
 	*x = ListLikersRequest{}
-	mi := &file_tidemark_v1_owners_proto_msgTypes[1]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -100,7 +470,7 @@ func (x *ListLikersRequest) String() string {
 func (*ListLikersRequest) ProtoMessage() {}
 
 func (x *ListLikersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_owners_proto_msgTypes[1]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -113,7 +483,7 @@ func (x *ListLikersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLikersRequest.ProtoReflect.Descriptor instead.
 func (*ListLikersRequest) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{1}
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListLikersRequest) GetGroup() string {
@@ -177,7 +547,7 @@ type ReverseShardPosition struct {
 
 func (x *ReverseShardPosition) Reset() {
 	*x = ReverseShardPosition{}
-	mi := &file_tidemark_v1_owners_proto_msgTypes[2]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -189,7 +559,7 @@ func (x *ReverseShardPosition) String() string {
 func (*ReverseShardPosition) ProtoMessage() {}
 
 func (x *ReverseShardPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_owners_proto_msgTypes[2]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -202,7 +572,7 @@ func (x *ReverseShardPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReverseShardPosition.ProtoReflect.Descriptor instead.
 func (*ReverseShardPosition) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{2}
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReverseShardPosition) GetReverseShard() uint32 {
@@ -244,7 +614,7 @@ type ListLikersResponse struct {
 
 func (x *ListLikersResponse) Reset() {
 	*x = ListLikersResponse{}
-	mi := &file_tidemark_v1_owners_proto_msgTypes[3]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -256,7 +626,7 @@ func (x *ListLikersResponse) String() string {
 func (*ListLikersResponse) ProtoMessage() {}
 
 func (x *ListLikersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_owners_proto_msgTypes[3]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -269,7 +639,7 @@ func (x *ListLikersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLikersResponse.ProtoReflect.Descriptor instead.
 func (*ListLikersResponse) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{3}
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListLikersResponse) GetEntries() []*LikerEntry {
@@ -312,7 +682,7 @@ type LikerEntry struct {
 
 func (x *LikerEntry) Reset() {
 	*x = LikerEntry{}
-	mi := &file_tidemark_v1_owners_proto_msgTypes[4]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +694,7 @@ func (x *LikerEntry) String() string {
 func (*LikerEntry) ProtoMessage() {}
 
 func (x *LikerEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_owners_proto_msgTypes[4]
+	mi := &file_tidemark_v1_owners_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +707,7 @@ func (x *LikerEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LikerEntry.ProtoReflect.Descriptor instead.
 func (*LikerEntry) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{4}
+	return file_tidemark_v1_owners_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LikerEntry) GetUserId() string {
@@ -368,7 +738,31 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"\x18tidemark/v1/owners.proto\x12\vtidemark.v1\x1a\x19tidemark/v1/records.proto\"&\n" +
 	"\n" +
 	"MemberData\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xfa\x01\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"\xc1\x01\n" +
+	"\bExportOf\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\rR\n" +
+	"generation\x12%\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x1b\n" +
+	"\ttarget_id\x18\x05 \x01(\tR\btargetId\x12\x1d\n" +
+	"\n" +
+	"barrier_id\x18\x06 \x01(\tR\tbarrierId\"B\n" +
+	"\x11OpenExportRequest\x12-\n" +
+	"\x06export\x18\x01 \x01(\v2\x15.tidemark.v1.ExportOfR\x06export\"\x14\n" +
+	"\x12OpenExportResponse\"\xb6\x01\n" +
+	"\x11ReadExportRequest\x12-\n" +
+	"\x06export\x18\x01 \x01(\v2\x15.tidemark.v1.ExportOfR\x06export\x12#\n" +
+	"\rreverse_shard\x18\x02 \x01(\rR\freverseShard\x127\n" +
+	"\x05after\x18\x03 \x01(\v2!.tidemark.v1.ReverseShardPositionR\x05after\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\"~\n" +
+	"\x12ReadExportResponse\x121\n" +
+	"\aentries\x18\x01 \x03(\v2\x17.tidemark.v1.LikerEntryR\aentries\x125\n" +
+	"\x04next\x18\x02 \x01(\v2!.tidemark.v1.ReverseShardPositionR\x04next\"C\n" +
+	"\x12CloseExportRequest\x12-\n" +
+	"\x06export\x18\x01 \x01(\v2\x15.tidemark.v1.ExportOfR\x06export\"\x15\n" +
+	"\x13CloseExportResponse\"\xfa\x01\n" +
 	"\x11ListLikersRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
@@ -392,10 +786,15 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"LikerEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1e\n" +
 	"\vliked_at_us\x18\x02 \x01(\x03R\tlikedAtUs\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion2c\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion2\xd3\x02\n" +
 	"\rLikersService\x12R\n" +
 	"\n" +
-	"ListLikers\x12\x1e.tidemark.v1.ListLikersRequest\x1a\x1f.tidemark.v1.ListLikersResponse\"\x03\x90\x02\x01B=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
+	"ListLikers\x12\x1e.tidemark.v1.ListLikersRequest\x1a\x1f.tidemark.v1.ListLikersResponse\"\x03\x90\x02\x01\x12M\n" +
+	"\n" +
+	"OpenExport\x12\x1e.tidemark.v1.OpenExportRequest\x1a\x1f.tidemark.v1.OpenExportResponse\x12M\n" +
+	"\n" +
+	"ReadExport\x12\x1e.tidemark.v1.ReadExportRequest\x1a\x1f.tidemark.v1.ReadExportResponse\x12P\n" +
+	"\vCloseExport\x12\x1f.tidemark.v1.CloseExportRequest\x1a .tidemark.v1.CloseExportResponseB=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
 
 var (
 	file_tidemark_v1_owners_proto_rawDescOnce sync.Once
@@ -409,28 +808,48 @@ func file_tidemark_v1_owners_proto_rawDescGZIP() []byte {
 	return file_tidemark_v1_owners_proto_rawDescData
 }
 
-var file_tidemark_v1_owners_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_tidemark_v1_owners_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_tidemark_v1_owners_proto_goTypes = []any{
 	(*MemberData)(nil),           // 0: tidemark.v1.MemberData
-	(*ListLikersRequest)(nil),    // 1: tidemark.v1.ListLikersRequest
-	(*ReverseShardPosition)(nil), // 2: tidemark.v1.ReverseShardPosition
-	(*ListLikersResponse)(nil),   // 3: tidemark.v1.ListLikersResponse
-	(*LikerEntry)(nil),           // 4: tidemark.v1.LikerEntry
-	(Kind)(0),                    // 5: tidemark.v1.Kind
-	(*SourceWatermark)(nil),      // 6: tidemark.v1.SourceWatermark
+	(*ExportOf)(nil),             // 1: tidemark.v1.ExportOf
+	(*OpenExportRequest)(nil),    // 2: tidemark.v1.OpenExportRequest
+	(*OpenExportResponse)(nil),   // 3: tidemark.v1.OpenExportResponse
+	(*ReadExportRequest)(nil),    // 4: tidemark.v1.ReadExportRequest
+	(*ReadExportResponse)(nil),   // 5: tidemark.v1.ReadExportResponse
+	(*CloseExportRequest)(nil),   // 6: tidemark.v1.CloseExportRequest
+	(*CloseExportResponse)(nil),  // 7: tidemark.v1.CloseExportResponse
+	(*ListLikersRequest)(nil),    // 8: tidemark.v1.ListLikersRequest
+	(*ReverseShardPosition)(nil), // 9: tidemark.v1.ReverseShardPosition
+	(*ListLikersResponse)(nil),   // 10: tidemark.v1.ListLikersResponse
+	(*LikerEntry)(nil),           // 11: tidemark.v1.LikerEntry
+	(Kind)(0),                    // 12: tidemark.v1.Kind
+	(*SourceWatermark)(nil),      // 13: tidemark.v1.SourceWatermark
 }
 var file_tidemark_v1_owners_proto_depIdxs = []int32{
-	5, // 0: tidemark.v1.ListLikersRequest.kind:type_name -> tidemark.v1.Kind
-	2, // 1: tidemark.v1.ListLikersRequest.after:type_name -> tidemark.v1.ReverseShardPosition
-	4, // 2: tidemark.v1.ListLikersResponse.entries:type_name -> tidemark.v1.LikerEntry
-	6, // 3: tidemark.v1.ListLikersResponse.as_of:type_name -> tidemark.v1.SourceWatermark
-	1, // 4: tidemark.v1.LikersService.ListLikers:input_type -> tidemark.v1.ListLikersRequest
-	3, // 5: tidemark.v1.LikersService.ListLikers:output_type -> tidemark.v1.ListLikersResponse
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	12, // 0: tidemark.v1.ExportOf.kind:type_name -> tidemark.v1.Kind
+	1,  // 1: tidemark.v1.OpenExportRequest.export:type_name -> tidemark.v1.ExportOf
+	1,  // 2: tidemark.v1.ReadExportRequest.export:type_name -> tidemark.v1.ExportOf
+	9,  // 3: tidemark.v1.ReadExportRequest.after:type_name -> tidemark.v1.ReverseShardPosition
+	11, // 4: tidemark.v1.ReadExportResponse.entries:type_name -> tidemark.v1.LikerEntry
+	9,  // 5: tidemark.v1.ReadExportResponse.next:type_name -> tidemark.v1.ReverseShardPosition
+	1,  // 6: tidemark.v1.CloseExportRequest.export:type_name -> tidemark.v1.ExportOf
+	12, // 7: tidemark.v1.ListLikersRequest.kind:type_name -> tidemark.v1.Kind
+	9,  // 8: tidemark.v1.ListLikersRequest.after:type_name -> tidemark.v1.ReverseShardPosition
+	11, // 9: tidemark.v1.ListLikersResponse.entries:type_name -> tidemark.v1.LikerEntry
+	13, // 10: tidemark.v1.ListLikersResponse.as_of:type_name -> tidemark.v1.SourceWatermark
+	8,  // 11: tidemark.v1.LikersService.ListLikers:input_type -> tidemark.v1.ListLikersRequest
+	2,  // 12: tidemark.v1.LikersService.OpenExport:input_type -> tidemark.v1.OpenExportRequest
+	4,  // 13: tidemark.v1.LikersService.ReadExport:input_type -> tidemark.v1.ReadExportRequest
+	6,  // 14: tidemark.v1.LikersService.CloseExport:input_type -> tidemark.v1.CloseExportRequest
+	10, // 15: tidemark.v1.LikersService.ListLikers:output_type -> tidemark.v1.ListLikersResponse
+	3,  // 16: tidemark.v1.LikersService.OpenExport:output_type -> tidemark.v1.OpenExportResponse
+	5,  // 17: tidemark.v1.LikersService.ReadExport:output_type -> tidemark.v1.ReadExportResponse
+	7,  // 18: tidemark.v1.LikersService.CloseExport:output_type -> tidemark.v1.CloseExportResponse
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_owners_proto_init() }
@@ -445,7 +864,7 @@ func file_tidemark_v1_owners_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_owners_proto_rawDesc), len(file_tidemark_v1_owners_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,12 @@ const (
 const (
 	// LikersServiceListLikersProcedure is the procedure name of the LikersService's ListLikers RPC.
 	LikersServiceListLikersProcedure = "/tidemark.v1.LikersService/ListLikers"
+	// LikersServiceOpenExportProcedure is the procedure name of the LikersService's OpenExport RPC.
+	LikersServiceOpenExportProcedure = "/tidemark.v1.LikersService/OpenExport"
+	// LikersServiceReadExportProcedure is the procedure name of the LikersService's ReadExport RPC.
+	LikersServiceReadExportProcedure = "/tidemark.v1.LikersService/ReadExport"
+	// LikersServiceCloseExportProcedure is the procedure name of the LikersService's CloseExport RPC.
+	LikersServiceCloseExportProcedure = "/tidemark.v1.LikersService/CloseExport"
 )
 
 var (
@@ -37,12 +43,44 @@ var (
 			IdempotencyLevel: connect.IdempotencyNoSideEffects,
 		}
 	})
+	likersServiceOpenExportSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     tidemarkv1.File_tidemark_v1_owners_proto.Services().ByName("LikersService").Methods().ByName("OpenExport"),
+			Procedure:  LikersServiceOpenExportProcedure,
+		}
+	})
+	likersServiceReadExportSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     tidemarkv1.File_tidemark_v1_owners_proto.Services().ByName("LikersService").Methods().ByName("ReadExport"),
+			Procedure:  LikersServiceReadExportProcedure,
+		}
+	})
+	likersServiceCloseExportSpec = sync.OnceValue(func() connect.Spec {
+		return connect.Spec{
+			StreamType: connect.StreamTypeUnary,
+			Schema:     tidemarkv1.File_tidemark_v1_owners_proto.Services().ByName("LikersService").Methods().ByName("CloseExport"),
+			Procedure:  LikersServiceCloseExportProcedure,
+		}
+	})
 )
 
 // LikersServiceClient is a client for the tidemark.v1.LikersService service.
 type LikersServiceClient interface {
 	// ListLikers reads what a partition has of a target, newest first.
 	ListLikers(context.Context, *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error)
+	// OpenExport has the owner keep, from the passage of a barrier on, what the
+	// target's relations on this partition were when the barrier passed. It is
+	// called before the barrier is taken.
+	OpenExport(context.Context, *tidemarkv1.OpenExportRequest) (*tidemarkv1.OpenExportResponse, error)
+	// ReadExport reads what a reverse shard was at the barrier, newest first.
+	//
+	// Codes: ABORTED while the barrier has not passed here; NOT_FOUND when nobody
+	// keeps the export here, or not any more, for good.
+	ReadExport(context.Context, *tidemarkv1.ReadExportRequest) (*tidemarkv1.ReadExportResponse, error)
+	// CloseExport has the owner forget an export; one that is not open is no error.
+	CloseExport(context.Context, *tidemarkv1.CloseExportRequest) (*tidemarkv1.CloseExportResponse, error)
 }
 
 // NewLikersServiceClient constructs a client for the tidemark.v1.LikersService service. Multiple
@@ -55,6 +93,17 @@ func NewLikersServiceClient(client *connect.Client) LikersServiceClient {
 type LikersServiceHandler interface {
 	// ListLikers reads what a partition has of a target, newest first.
 	ListLikers(context.Context, *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error)
+	// OpenExport has the owner keep, from the passage of a barrier on, what the
+	// target's relations on this partition were when the barrier passed. It is
+	// called before the barrier is taken.
+	OpenExport(context.Context, *tidemarkv1.OpenExportRequest) (*tidemarkv1.OpenExportResponse, error)
+	// ReadExport reads what a reverse shard was at the barrier, newest first.
+	//
+	// Codes: ABORTED while the barrier has not passed here; NOT_FOUND when nobody
+	// keeps the export here, or not any more, for good.
+	ReadExport(context.Context, *tidemarkv1.ReadExportRequest) (*tidemarkv1.ReadExportResponse, error)
+	// CloseExport has the owner forget an export; one that is not open is no error.
+	CloseExport(context.Context, *tidemarkv1.CloseExportRequest) (*tidemarkv1.CloseExportResponse, error)
 }
 
 // RegisterLikersServiceHandler registers svc as the tidemark.v1.LikersService implementation on
@@ -63,6 +112,9 @@ func RegisterLikersServiceHandler(server *connect.Server, svc LikersServiceHandl
 	adapter := likersServiceHandler{svc: svc}
 	server.Register(
 		connect.Method{Spec: likersServiceListLikersSpec(), Handler: adapter.listLikers},
+		connect.Method{Spec: likersServiceOpenExportSpec(), Handler: adapter.openExport},
+		connect.Method{Spec: likersServiceReadExportSpec(), Handler: adapter.readExport},
+		connect.Method{Spec: likersServiceCloseExportSpec(), Handler: adapter.closeExport},
 	)
 }
 
@@ -71,6 +123,18 @@ type UnimplementedLikersServiceHandler struct{}
 
 func (UnimplementedLikersServiceHandler) ListLikers(context.Context, *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, "tidemark.v1.LikersService.ListLikers is not implemented")
+}
+
+func (UnimplementedLikersServiceHandler) OpenExport(context.Context, *tidemarkv1.OpenExportRequest) (*tidemarkv1.OpenExportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "tidemark.v1.LikersService.OpenExport is not implemented")
+}
+
+func (UnimplementedLikersServiceHandler) ReadExport(context.Context, *tidemarkv1.ReadExportRequest) (*tidemarkv1.ReadExportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "tidemark.v1.LikersService.ReadExport is not implemented")
+}
+
+func (UnimplementedLikersServiceHandler) CloseExport(context.Context, *tidemarkv1.CloseExportRequest) (*tidemarkv1.CloseExportResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, "tidemark.v1.LikersService.CloseExport is not implemented")
 }
 
 type likersServiceClient struct {
@@ -85,6 +149,30 @@ func (c *likersServiceClient) ListLikers(ctx context.Context, req *tidemarkv1.Li
 	return &res, nil
 }
 
+func (c *likersServiceClient) OpenExport(ctx context.Context, req *tidemarkv1.OpenExportRequest) (*tidemarkv1.OpenExportResponse, error) {
+	var res tidemarkv1.OpenExportResponse
+	if err := c.client.CallUnary(ctx, likersServiceOpenExportSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *likersServiceClient) ReadExport(ctx context.Context, req *tidemarkv1.ReadExportRequest) (*tidemarkv1.ReadExportResponse, error) {
+	var res tidemarkv1.ReadExportResponse
+	if err := c.client.CallUnary(ctx, likersServiceReadExportSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+func (c *likersServiceClient) CloseExport(ctx context.Context, req *tidemarkv1.CloseExportRequest) (*tidemarkv1.CloseExportResponse, error) {
+	var res tidemarkv1.CloseExportResponse
+	if err := c.client.CallUnary(ctx, likersServiceCloseExportSpec(), req, &res); err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 type likersServiceHandler struct{ svc LikersServiceHandler }
 
 func (h likersServiceHandler) listLikers(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
@@ -93,6 +181,42 @@ func (h likersServiceHandler) listLikers(ctx context.Context, _ connect.Spec, st
 		return err
 	}
 	res, err := h.svc.ListLikers(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h likersServiceHandler) openExport(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req tidemarkv1.OpenExportRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.OpenExport(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h likersServiceHandler) readExport(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req tidemarkv1.ReadExportRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.ReadExport(ctx, &req)
+	if err != nil {
+		return err
+	}
+	return stream.Send(res)
+}
+
+func (h likersServiceHandler) closeExport(ctx context.Context, _ connect.Spec, stream connect.ServerStream) error {
+	var req tidemarkv1.CloseExportRequest
+	if err := stream.Receive(&req); err != nil {
+		return err
+	}
+	res, err := h.svc.CloseExport(ctx, &req)
 	if err != nil {
 		return err
 	}
