@@ -45,7 +45,13 @@ const barrierLockTimeout = 50 * time.Millisecond
 // behind a transaction that takes long, it tries until ctx ends. The snapshots
 // hold back vacuum: Close the barrier soon.
 func (s *Store) Barrier(ctx context.Context) (*Barrier, error) {
-	b := &Barrier{ID: uuid.NewString(), Shards: make([]ShardBarrier, len(s.shards))}
+	return s.BarrierNamed(ctx, uuid.NewString())
+}
+
+// BarrierNamed takes a barrier whose id others know already, such as those who
+// wait for it. No barrier had it before.
+func (s *Store) BarrierNamed(ctx context.Context, id string) (*Barrier, error) {
+	b := &Barrier{ID: id, Shards: make([]ShardBarrier, len(s.shards))}
 	group, limited := errgroup.WithContext(ctx)
 	for i, sh := range s.shards {
 		group.Go(func() (err error) {
