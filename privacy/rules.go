@@ -101,7 +101,7 @@ func (s *Store) VideoList(ctx context.Context, viewer, video string, kind topolo
 // active accounts that are not private and not blocked with the viewer, and the
 // viewer. An account that nobody spoke of is active and not private.
 func (s *Store) Users(ctx context.Context, viewer string, users []string) ([]bool, error) {
-	return s.shown(ctx, `
+	return s.chosen(ctx, `
 		SELECT place FROM unnest($2::text[]) WITH ORDINALITY AS u (id, place)
 		WHERE id = $1
 		   OR NOT EXISTS (SELECT FROM privacy_account WHERE account_id = id AND (status <> 'ACTIVE' OR private))
@@ -112,7 +112,7 @@ func (s *Store) Users(ctx context.Context, viewer string, users []string) ([]boo
 // that are public or the viewer's own, and not removed. A video that nobody
 // spoke of is public.
 func (s *Store) Videos(ctx context.Context, viewer string, videos []string) ([]bool, error) {
-	return s.shown(ctx, `
+	return s.chosen(ctx, `
 		SELECT place FROM unnest($2::text[]) WITH ORDINALITY AS v (id, place)
 		WHERE NOT EXISTS (
 		    SELECT FROM privacy_video WHERE video_id = id

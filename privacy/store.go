@@ -60,14 +60,14 @@ func (s *Store) Apply(ctx context.Context, e Event) (applied bool, err error) {
 	return tag.RowsAffected() > 0, nil
 }
 
-// shown asks a question whose rows are the places, from 1, of those that may be
-// shown.
-func (s *Store) shown(ctx context.Context, sql, viewer string, ids []string) ([]bool, error) {
+// chosen asks a question whose rows are the places, from 1, of those of ids that
+// it holds for. by is its first parameter.
+func (s *Store) chosen(ctx context.Context, sql string, by any, ids []string) ([]bool, error) {
 	out := make([]bool, len(ids))
 	if len(ids) == 0 {
 		return out, nil
 	}
-	rows, err := s.pool.Query(ctx, sql, viewer, ids)
+	rows, err := s.pool.Query(ctx, sql, by, ids)
 	if err != nil {
 		return nil, fmt.Errorf("asking what may be shown: %w", err)
 	}
