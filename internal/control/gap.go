@@ -77,8 +77,10 @@ func scanGap(row pgx.CollectableRow) (Gap, error) {
 }
 
 // RaiseGap records a gap, by who. What is known already changes nothing, also
-// when it is healed; ids that are new extend the gap and open it again. raised
-// tells that something changed.
+// when it is healed; ids that are new extend the gap and open it again. So do
+// known ids when the shard went back later than they were first seen: they stand
+// for other rows now, which no healing of before has brought. raised tells that
+// something changed.
 func (d *DB) RaiseGap(ctx context.Context, g Gap, who string) (raised bool, err error) {
 	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		raised, err = raiseGap(ctx, tx, g, who)
@@ -110,25 +112,29 @@ func raiseGap(ctx context.Context, tx pgx.Tx, g Gap, who string) (bool, error) {
 
 // extendGap adds ids to a gap that is there; g becomes what was added.
 func extendGap(ctx context.Context, tx pgx.Tx, g *Gap) (bool, error) {
-	rows, err := tx.Query(ctx, "SELECT "+gapColumns+" FROM gap WHERE shard = $1 AND seal = $2 FOR UPDATE", g.Shard, int64(g.Seal))
+	found, err := tx.Query(ctx, "SELECT "+gapColumns+" FROM gap WHERE shard = $1 AND seal = $2 FOR UPDATE", g.Shard, int64(g.Seal))
 	if err != nil {
 		return false, err
 	}
-	have, err := pgx.CollectExactlyOneRow(rows, scanGap)
+	have, err := pgx.CollectExactlyOneRow(found, scanGap)
 	if err != nil {
 		return false, err
 	}
 	added := g.Missing.Without(have.Missing)
-	if len(added) == 0 {
+	reused := g.Cause == CauseSourceWentBack && have.State != GapOpen && g.FirstSeen.After(have.FirstSeen)
+	if len(added) == 0 && !reused {
 		return false, nil
 	}
-	g.Missing, g.Rows = added, min(g.Rows, added.Count())
+	rows := have.Rows + min(g.Rows, added.Count())
 	all := have.Missing.Union(added)
+	if !reused { // else the audit has all that is missing now
+		g.Missing, g.Rows, g.FirstSeen, g.Cause = added, rows-have.Rows, have.FirstSeen, have.Cause
+	}
 	_, err = tx.Exec(ctx, `
-		UPDATE gap SET missing = $2::text::int8multirange, rows = $3, exact = exact AND $4, state = 'OPEN', revision = revision + 1,
+		UPDATE gap SET missing = $2::text::int8multirange, rows = $3, exact = exact AND $4, state = 'OPEN', revision = revision + 1, first_seen = $6, cause = $7,
 		    note = CASE WHEN note = '' OR note = $5 THEN $5 ELSE concat_ws('; ', note, nullif($5, '')) END,
 		    sent_first = NULL, sent_last = NULL, healed_at = NULL, healed_by = NULL
-		WHERE id = $1`, have.ID, all.Multirange(), have.Rows+g.Rows, g.Exact, g.Note)
+		WHERE id = $1`, have.ID, all.Multirange(), rows, g.Exact, g.Note, g.FirstSeen, g.Cause)
 	return true, err
 }
 

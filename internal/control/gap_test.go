@@ -70,6 +70,34 @@ func TestRaisingAGapIsIdempotent(t *testing.T) {
 	}
 }
 
+// A shard that went back gives seals and ids of a healed gap to other rows. What
+// is told of them then opens the gap again; the same told once more, as an
+// intake does that reads its input again, does not.
+func TestASourceThatWentBackOpensAHealedGapAgain(t *testing.T) {
+	db := openEmpty(t)
+	raise(t, db, sampleGap(5, 6, 9), true)
+	g := onlyGap(t, db)
+	if err := db.MarkSent(t.Context(), g, 100, 102, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	back := sampleGap(6)
+	back.Cause, back.FirstSeen = CauseSourceWentBack, g.FirstSeen.Add(time.Minute)
+	for _, state := range []GapState{GapHealing, GapHealed} {
+		if g = onlyGap(t, db); g.State != state {
+			t.Fatalf("gap %+v, want it %s", g, state)
+		}
+		raise(t, db, back, true)
+		if g = onlyGap(t, db); g.State != GapOpen || g.Cause != CauseSourceWentBack || g.HealedAt != nil || g.SentLast != nil || !slices.Equal(g.Missing, idset.Of(5, 6, 9)) || !g.FirstSeen.Equal(back.FirstSeen) {
+			t.Fatalf("gap %+v", g)
+		}
+		if err := db.MarkHealed(t.Context(), g, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		raise(t, db, back, false)
+		back.FirstSeen = back.FirstSeen.Add(time.Minute)
+	}
+}
+
 func TestAStaleReadingOfAGapChangesNothing(t *testing.T) {
 	db := openEmpty(t)
 	raise(t, db, sampleGap(5), true)
