@@ -127,14 +127,15 @@ func extendGap(ctx context.Context, tx pgx.Tx, g *Gap) (bool, error) {
 	}
 	rows := have.Rows + min(g.Rows, added.Count())
 	all := have.Missing.Union(added)
+	cause := g.Cause
 	if !reused { // else the audit has all that is missing now
-		g.Missing, g.Rows, g.FirstSeen, g.Cause = added, rows-have.Rows, have.FirstSeen, have.Cause
+		g.Missing, g.Rows, g.FirstSeen, cause = added, rows-have.Rows, have.FirstSeen, have.Cause
 	}
 	_, err = tx.Exec(ctx, `
 		UPDATE gap SET missing = $2::text::int8multirange, rows = $3, exact = exact AND $4, state = 'OPEN', revision = revision + 1, first_seen = $6, cause = $7,
 		    note = CASE WHEN note = '' OR note = $5 THEN $5 ELSE concat_ws('; ', note, nullif($5, '')) END,
 		    sent_first = NULL, sent_last = NULL, healed_at = NULL, healed_by = NULL
-		WHERE id = $1`, have.ID, all.Multirange(), rows, g.Exact, g.Note, g.FirstSeen, g.Cause)
+		WHERE id = $1`, have.ID, all.Multirange(), rows, g.Exact, g.Note, g.FirstSeen, cause)
 	return true, err
 }
 
