@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/pause"
 )
 
@@ -27,6 +28,7 @@ const (
 	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one, or no gap names lost rows
 	Misnamed      oracle.Class = "gap-misnamed"   // a gap names rows that came
 	GapLeft       oracle.Class = "gap-open"       // a gap is not healed at the end
+	ListDiffers   oracle.Class = "list-differs"   // what the API tells of a list is not what its facts imply
 )
 
 // stuckError is a finding, not a failure of the drill.
@@ -168,6 +170,7 @@ type environment struct {
 	patience    time.Duration // for the system to get over an injection
 	quietWithin time.Duration // for the feed to become quiet at the end
 	leaveGaps   bool          // nobody heals what gaps name
+	weak        gokakit.Weakness
 
 	brokersCommand, previous string // see Options
 }

@@ -70,6 +70,9 @@ func projectionDrills() []Drill {
 // everything over HTTP costs more per change.
 var whole = Cell{Rate: 200}
 
+// paged lists are read all the time.
+var paged = Cell{Rate: 200, Likers: 2, Readers: 6}
+
 func systemDrills() []Drill {
 	all := []Drill{
 		{Name: "kill-every-role", About: "kill -9 of every process of a whole system", Lanes: one("kill-every-role", "kill-all"), Rounds: 1, Rows: []string{"G11", "D11", "D26"}},
@@ -80,6 +83,8 @@ func systemDrills() []Drill {
 		{Name: "postgres-crash", About: "PostgreSQL recovers from a crash under load", Lanes: one("postgres-crash"), Rounds: 2},
 		{Name: "walsender-killed", About: "the change feed's walsenders ended", Lanes: one("walsender-killed"), Rounds: 4, Rows: []string{"C04", "D26"}},
 		{Name: "system-broker", About: "a whole system whose broker stops, dies, stands still, loses answers", Lanes: one("system-broker", "system-connection"), Rounds: 3, Rows: []string{"C01", "G02", "G28"}},
+		{Name: "rebalance-while-paging", About: "likers processes join, leave and restart while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-join", "likers-leave", "likers-restart"), Rounds: 2, Cell: paged},
+		{Name: "kill-likers", About: "kill -9 of likers processes while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-kill", "likers-away", "likers-kill", "likers-kill-all"), Rounds: 2, Cell: paged},
 		{Name: "drop-slot", About: "a replication slot dropped under load: what is missing is named exactly, then healed", Lanes: one("drop-slot"), Rounds: 2, Rows: []string{"D08"}},
 		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
 		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},
@@ -93,7 +98,10 @@ func systemDrills() []Drill {
 		}},
 	}
 	for i := range all {
-		all[i].Bench, all[i].Cell = System, whole
+		all[i].Bench = System
+		if all[i].Cell == (Cell{}) {
+			all[i].Cell = whole
+		}
 	}
 	return all
 }

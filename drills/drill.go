@@ -54,6 +54,11 @@ type Cell struct {
 	Disk int64
 	// Slow is how long broker-slow lasts, default 30 s.
 	Slow time.Duration
+	// Likers is how many likers processes a whole system has, default 1.
+	Likers int
+	// Readers page through lists for as long as a drill on the system bench
+	// runs, all commands then being about a few targets. Default 0.
+	Readers int
 	// MaxMemory of a member, in bytes; default 600 MiB.
 	MaxMemory int64
 }
@@ -69,6 +74,7 @@ func (c Cell) withDefaults() Cell {
 	or(&c.Relations, 6000)
 	or(&c.Partitions, 6)
 	or(&c.Brokers, 1)
+	or(&c.Likers, 1)
 	if c.Duplicates == 0 {
 		c.Duplicates = 0.10
 	}

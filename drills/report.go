@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/drills/paging"
 	"github.com/tidemark/tidemark/emitters/load"
 )
 
@@ -47,6 +48,9 @@ type Checked struct {
 	Relations int64          `json:"relations"` // compared with their facts
 	Targets   int64          `json:"targets"`   // compared in four places
 	Watched   oracle.Watched `json:"watched"`
+	// Lists were told by the API at the end, and compared with their facts.
+	Lists int             `json:"lists,omitempty"`
+	Pages *paging.Figures `json:"pages,omitempty"` // read while the drill ran
 }
 
 // Figures are how much went on.

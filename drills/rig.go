@@ -18,7 +18,6 @@ import (
 	"github.com/tidemark/tidemark/drills/oracle"
 	"github.com/tidemark/tidemark/drills/proc"
 	"github.com/tidemark/tidemark/drills/traffic"
-	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -27,7 +26,6 @@ import (
 type rig struct {
 	environment
 	cell   Cell
-	weak   gokakit.Weakness
 	topo   *topology.Topology
 	broker *faultbroker.Broker // nil: a real one
 	nodes  nodes
@@ -52,8 +50,8 @@ const (
 
 // newRig starts everything and waits until every member consumes. Changes are
 // there before the first member is (G25 of the bug log).
-func newRig(ctx context.Context, env environment, cell Cell, weak gokakit.Weakness) (r *rig, err error) {
-	r = &rig{environment: env, cell: cell.withDefaults(), weak: weak, busy: map[*member.Member]bool{}}
+func newRig(ctx context.Context, env environment, cell Cell) (r *rig, err error) {
+	r = &rig{environment: env, cell: cell.withDefaults(), busy: map[*member.Member]bool{}}
 	defer func() {
 		if err != nil {
 			r.close()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type role struct {
 	roles []string // that it runs
 	ops   string   // host:port where it says whether it is ready
 	file  string   // configuration
+	more  []string // arguments
 	log   string
 
 	busy sync.Mutex  // held by who does something to it
@@ -46,7 +48,7 @@ func freeAddress() (string, error) {
 
 func (r *role) start() error {
 	p, err := proc.Start(proc.Config{Name: r.name, Log: r.log,
-		Args: append(append([]string{"run"}, r.roles...), "--config", r.file, "--instance", r.name, "--ops-listen", r.ops)})
+		Args: slices.Concat([]string{"run"}, r.roles, []string{"--config", r.file, "--instance", r.name, "--ops-listen", r.ops}, r.more)})
 	if err != nil {
 		return err
 	}

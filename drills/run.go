@@ -186,7 +186,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	}
 	defer func() { _ = logFile.Close() }()
 	env := environment{harming: new(atomic.Int32), dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify,
-		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps,
+		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps, weak: o.Weakness,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if o.Weakness != 0 { // what cannot recover will not
 		env.patience, env.quietWithin = 20*time.Second, 20*time.Second
@@ -212,5 +212,5 @@ func setUp(ctx context.Context, d Drill, o Options, env environment) (stage, err
 	if d.Bench == System {
 		return newSystem(ctx, env, d.Cell)
 	}
-	return newRig(ctx, env, d.Cell, o.Weakness)
+	return newRig(ctx, env, d.Cell)
 }

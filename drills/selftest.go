@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/drills/paging"
 )
 
 // proof says which drill must notice that a mechanism is switched off.
@@ -34,6 +35,9 @@ var proofs = []proof{
 	{mechanism: "ownership", drill: "standby-late", rounds: 1},
 	{mechanism: "log-check", drill: "offset-ahead", rounds: 1, stuck: true},
 	{mechanism: "rebuild", drill: "zombie", rounds: 1, stuck: true},
+	{mechanism: "whole-list", drill: "rebalance-while-paging", rounds: 1},
+	{mechanism: "whole-list", drill: "kill-likers", rounds: 1},
+	{mechanism: "popping", drill: "kill-likers", rounds: 1},
 }
 
 // Proven is what became of one proof.
@@ -107,6 +111,7 @@ func (p proof) telling(found map[oracle.Class]int64) bool {
 var whileRunning = map[oracle.Class]bool{
 	oracle.EarlyCommit: true, oracle.CommitBack: true, oracle.SequenceConflict: true, oracle.DisplayBack: true,
 	oracle.Negative: true, oracle.Unfenced: true, Contended: true,
+	paging.Missing: true, paging.Twice: true, paging.Disorder: true, paging.Short: true,
 }
 
 // WriteProofs writes what a self-test found for people.

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/drills/faultbroker"
 	"github.com/tidemark/tidemark/drills/oracle"
+	"github.com/tidemark/tidemark/drills/paging"
 	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/embedded"
@@ -31,9 +33,13 @@ type system struct {
 	topo    *topology.Topology
 	broker  *faultbroker.Broker // nil: a real one
 	watcher *oracle.Watcher
-	roles   []*role
+	auth    api.AuthConfig
+	readers *paging.Readers // nil: none
+	joined  int             // processes that likersJoin has started
 
 	mu       sync.Mutex
+	roles    []*role
+	gone     []*role // that were taken away for good
 	postgres *embedded.Postgres
 	data     string // of PostgreSQL
 	stopLoad context.CancelFunc
@@ -41,6 +47,7 @@ type system struct {
 	report   load.Report
 	loadErr  error
 	verified verify.Report
+	compares int // lists that were compared with their facts
 }
 
 const (
@@ -78,7 +85,13 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	if err != nil {
 		return s, err
 	}
-	return s, errors.Join(s.startRoles(ctx, file), s.startLoad())
+	if err := s.startRoles(ctx); err != nil {
+		return s, err
+	}
+	if err := s.startReaders(ctx); err != nil {
+		return s, err
+	}
+	return s, s.startLoad()
 }
 
 func (s *system) startPostgres(ctx context.Context) error {
@@ -120,9 +133,17 @@ func (s *system) configure() (err error) {
 	if c.API.Listen, err = freeAddress(); err != nil {
 		return err
 	}
-	if _, err := api.LoadOrCreateKey(c.Auth.HS256KeyFile); err != nil {
+	c.API.PageTokenKeyFiles = []string{filepath.Join(s.dir, "page-tokens.key")}
+	for _, file := range append(c.API.PageTokenKeyFiles, c.Auth.HS256KeyFile) {
+		if _, err := api.LoadOrCreateKey(file); err != nil {
+			return err
+		}
+	}
+	key, err := api.LoadKey(c.Auth.HS256KeyFile)
+	if err != nil {
 		return err
 	}
+	s.auth = api.AuthConfig{HS256Key: key}
 	s.cfg = c
 	if s.topo, err = c.Topology(); err != nil {
 		return err
@@ -130,28 +151,32 @@ func (s *system) configure() (err error) {
 	return c.Write(s.file())
 }
 
-func (s *system) startRoles(ctx context.Context, file string) error {
-	for _, r := range []struct {
+func (s *system) startRoles(ctx context.Context) error {
+	type process struct {
 		name  string
 		roles []string
-	}{
+	}
+	all := []process{
 		{"api", []string{"commands", "queries"}}, {"cdc", []string{"cdc"}}, {"intake-1", []string{"intake"}}, {"intake-2", []string{"intake"}},
-		{"projection-1", []string{"projection"}}, {"projection-2", []string{"projection"}}, {"likers", []string{"likers"}}, {"display", []string{"display"}},
-	} {
-		role, err := newRole(s.dir, file, r.name, r.roles...)
+		{"projection-1", []string{"projection"}}, {"projection-2", []string{"projection"}}, {"display", []string{"display"}},
+	}
+	for n := range s.cell.Likers {
+		all = append(all, process{fmt.Sprintf("likers-%d", n+1), []string{"likers"}})
+	}
+	for _, p := range all {
+		r, err := s.addRole(p.name, p.roles...)
 		if err != nil {
 			return err
 		}
-		if err := role.start(); err != nil {
+		if err := r.start(); err != nil {
 			return err
 		}
-		s.roles = append(s.roles, role)
 	}
 	return await(ctx, s.patience, "starting the roles", func() error { return s.allReady(ctx) })
 }
 
 func (s *system) allReady(ctx context.Context) error {
-	for _, r := range s.roles {
+	for _, r := range s.processes() {
 		if r.away.Load() {
 			continue
 		}
@@ -165,18 +190,7 @@ func (s *system) allReady(ctx context.Context) error {
 // startLoad sends commands until stopLoad is called, and tries each for as long
 // as that takes: a killed API is one of the things that are injected.
 func (s *system) startLoad() error {
-	key, err := api.LoadKey(s.cfg.Auth.HS256KeyFile)
-	if err != nil {
-		return err
-	}
-	auth := api.AuthConfig{HS256Key: key}
-	c := load.Default()
-	c.BaseURL = "http://" + s.cfg.API.Listen
-	c.Token = func(user string) (string, error) { return auth.Mint(user, "", time.Hour) }
-	c.Rate, c.Commands, c.Seed = float64(s.cell.Rate), 0, s.seed
-	c.Users, c.Targets, c.Workers = 3000, 20_000, 32
-	c.Attempts, c.MaxBackoff, c.Timeout = 10_000, 500*time.Millisecond, 5*time.Second
-	l, err := load.New(c)
+	l, err := load.New(s.loadConfig())
 	if err != nil {
 		return err
 	}
@@ -187,6 +201,26 @@ func (s *system) startLoad() error {
 		s.report, s.loadErr = l.Run(ctx)
 	}()
 	return nil
+}
+
+func (s *system) loadConfig() load.Config {
+	c := load.Default()
+	c.BaseURL = "http://" + s.cfg.API.Listen
+	c.Token = func(user string) (string, error) { return s.auth.Mint(user, "", time.Hour) }
+	c.Rate, c.Commands, c.Seed = float64(s.cell.Rate), 0, s.seed
+	c.Users, c.Targets, c.Workers = 3000, 20_000, 32
+	if s.cell.Readers > 0 {
+		c.Users, c.Targets = hotUsers, hotTargets
+	}
+	c.Attempts, c.MaxBackoff, c.Timeout = 10_000, 500*time.Millisecond, 5*time.Second
+	return c
+}
+
+// processes are those that run, or are to.
+func (s *system) processes() []*role {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.roles)
 }
 
 func (s *system) do(ctx context.Context, name string, rnd *rand.Rand) error {
@@ -225,7 +259,7 @@ func (s *system) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for _, r := range s.roles {
+		for _, r := range s.processes() {
 			if !r.busy.TryLock() {
 				continue
 			}
@@ -254,6 +288,7 @@ func (s *system) judge(ctx context.Context) error {
 	} else if err != nil {
 		return err
 	}
+	s.finishReaders(ctx)
 	s.stopLoad()
 	<-s.loaded
 	if s.loadErr != nil && !errors.Is(s.loadErr, context.Canceled) {
@@ -273,7 +308,10 @@ func (s *system) judge(ctx context.Context) error {
 		return err
 	}
 	s.watcher.Settle()
-	for _, r := range s.roles {
+	if err := s.compareLists(ctx); err != nil {
+		return err
+	}
+	for _, r := range s.processes() {
 		if n := r.memory(); n > s.cell.MaxMemory {
 			s.findings.Add(TooMuchMemory, "%s took %d MB, %d are allowed", r.name, n>>20, s.cell.MaxMemory>>20)
 		}
@@ -289,19 +327,28 @@ func (s *system) fill(r *Result) {
 	r.Figures.Load = &report
 	r.Figures.Events = report.Decided
 	r.Checked.Watched = s.watcher.Watched()
-	r.Checked.Relations, r.Checked.Targets = s.verified.Relations, s.verified.Targets
-	for _, role := range s.roles {
+	r.Checked.Relations, r.Checked.Targets, r.Checked.Lists = s.verified.Relations, s.verified.Targets, s.compares
+	if s.readers != nil {
+		pages := s.readers.Figures()
+		r.Checked.Pages = &pages
+	}
+	for _, role := range s.processes() {
 		r.Figures.MostMemory = max(r.Figures.MostMemory, role.memory())
 	}
 }
 
 func (s *system) close() {
+	if s.readers != nil {
+		s.readers.Stop()
+	}
 	if s.stopLoad != nil {
 		s.stopLoad()
 		<-s.loaded
 	}
-	for _, r := range s.roles {
-		r.now().Kill()
+	for _, r := range s.processes() {
+		if p := r.now(); p != nil {
+			p.Kill()
+		}
 	}
 	if s.watcher != nil {
 		s.watcher.Close()

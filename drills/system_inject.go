@@ -23,16 +23,23 @@ type systemInjection struct {
 }
 
 var systemInjections = map[string]systemInjection{
-	"kill-role":         {about: "kill -9 of the process of any role", do: killRole},
-	"kill-every-role":   {about: "kill -9 of every process, one after the other", do: killEveryRole},
-	"kill-all":          {about: "kill -9 of all processes at once", do: killAll},
-	"pause-role":        {about: "the process of any role paused for up to 12 s", do: pauseRole},
-	"restart-role":      {about: "graceful restart of the process of any role", do: restartRole},
-	"postgres-restart":  {about: "PostgreSQL stopped and started again", do: postgresRestart},
-	"postgres-cut":      {about: "every connection to PostgreSQL ended", do: postgresCut},
-	"postgres-crash":    {about: "kill -9 of one of PostgreSQL's processes: it recovers as after a crash", do: postgresCrash},
-	"walsender-killed":  {about: "the replication slots' walsenders ended", do: walsenderKilled},
-	"system-broker":     {about: "the broker stopped, killed or paused", faults: true, do: systemBroker},
+	"kill-role":        {about: "kill -9 of the process of any role", do: killRole},
+	"kill-every-role":  {about: "kill -9 of every process, one after the other", do: killEveryRole},
+	"kill-all":         {about: "kill -9 of all processes at once", do: killAll},
+	"pause-role":       {about: "the process of any role paused for up to 12 s", do: pauseRole},
+	"restart-role":     {about: "graceful restart of the process of any role", do: restartRole},
+	"postgres-restart": {about: "PostgreSQL stopped and started again", do: postgresRestart},
+	"postgres-cut":     {about: "every connection to PostgreSQL ended", do: postgresCut},
+	"postgres-crash":   {about: "kill -9 of one of PostgreSQL's processes: it recovers as after a crash", do: postgresCrash},
+	"walsender-killed": {about: "the replication slots' walsenders ended", do: walsenderKilled},
+	"system-broker":    {about: "the broker stopped, killed or paused", faults: true, do: systemBroker},
+	"likers-join":      {about: "one likers process more, with nothing on disk", do: likersJoin},
+	"likers-leave":     {about: "one likers process less, stopped gracefully, for good", do: likersLeave},
+	"likers-restart":   {about: "graceful restart of a likers process", do: likersRestart},
+	"likers-kill":      {about: "kill -9 of a likers process, every other time without its local stores", do: likersKill},
+	"likers-away":      {about: "kill -9 of a likers process, back when others have its partitions", do: likersAway},
+	"likers-kill-all":  {about: "kill -9 of all likers processes", do: likersKillAll},
+
 	"system-connection": {about: "connections to the broker cut, answers lost, packets gone", faults: true, do: systemConnection},
 
 	"drop-slot":          {about: "a replication slot dropped under its emitter, made anew by an operator", do: dropSlot},
@@ -61,7 +68,7 @@ func (s *system) killAndStart(r *role) error {
 
 // rolesOf are the processes that run a role.
 func (s *system) rolesOf(name string) (all []*role) {
-	for _, r := range s.roles {
+	for _, r := range s.processes() {
 		if slices.Contains(r.roles, name) {
 			all = append(all, r)
 		}
@@ -69,7 +76,10 @@ func (s *system) rolesOf(name string) (all []*role) {
 	return all
 }
 
-func (s *system) any(rnd *rand.Rand) *role { return s.roles[rnd.IntN(len(s.roles))] }
+func (s *system) any(rnd *rand.Rand) *role {
+	all := s.processes()
+	return all[rnd.IntN(len(all))]
+}
 
 func killRole(ctx context.Context, s *system, rnd *rand.Rand) error {
 	if err := sleep(ctx, between(rnd, 0, time.Second)); err != nil {
@@ -82,19 +92,20 @@ func killRole(ctx context.Context, s *system, rnd *rand.Rand) error {
 }
 
 func killEveryRole(ctx context.Context, s *system, rnd *rand.Rand) error {
-	for _, n := range rnd.Perm(len(s.roles)) {
-		if err := s.killAndStart(s.roles[n]); err != nil {
+	all := s.processes()
+	for _, n := range rnd.Perm(len(all)) {
+		if err := s.killAndStart(all[n]); err != nil {
 			return err
 		}
 		if err := s.flowing(ctx); err != nil {
-			return fmt.Errorf("after kill -9 of %s: %w", s.roles[n].name, err)
+			return fmt.Errorf("after kill -9 of %s: %w", all[n].name, err)
 		}
 	}
 	return nil
 }
 
 func killAll(ctx context.Context, s *system, _ *rand.Rand) error {
-	for _, r := range s.roles {
+	for _, r := range s.processes() {
 		if err := s.killAndStart(r); err != nil {
 			return err
 		}

@@ -22,6 +22,19 @@ var weaknesses = map[string]gokakit.Weakness{
 	"ownership":  gokakit.WithoutOwnership,
 	"log-check":  gokakit.WithoutLogCheck,
 	"rebuild":    gokakit.WithoutRebuild,
+	"whole-list": gokakit.WithoutWholeList,
+	"popping":    gokakit.WithoutPopping,
+}
+
+// weakenArgs are the arguments with which `tidemark run` switches mechanisms
+// off.
+func weakenArgs(w gokakit.Weakness) (args []string) {
+	for _, name := range slices.Sorted(maps.Keys(weaknesses)) {
+		if w.Has(weaknesses[name]) {
+			args = append(args, "--weaken", name)
+		}
+	}
+	return args
 }
 
 // ParseWeakness reads names of mechanisms to switch off.

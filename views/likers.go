@@ -33,6 +33,8 @@ type LikersConfig struct {
 	Patience   time.Duration
 	Registerer prometheus.Registerer // optional
 	Now        func() time.Time      // for Staleness; default time.Now
+	// Weakness switches mechanisms off, for drills that must be able to fail.
+	Weakness gokakit.Weakness
 }
 
 // DefaultPatience is the default of LikersConfig.Patience.
@@ -61,6 +63,7 @@ type Likers struct {
 	owners   directory
 	ask      asker
 	metrics  *likersMetrics
+	weak     gokakit.Weakness
 	close    func()
 }
 
@@ -103,7 +106,7 @@ func newLikers(cfg LikersConfig) (*Likers, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, now: cfg.Now, close: func() {}}
+	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, now: cfg.Now, weak: cfg.Weakness, close: func() {}}
 	var err error
 	if l.metrics, err = newLikersMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("likers view: registering metrics: %w", err)
@@ -291,6 +294,11 @@ func (l *Likers) assemble(q LikersQuery, parts []newest.Part) LikersPage {
 		page.Entries[i] = Liker{User: e.User, LikedAt: time.UnixMicro(e.LikedAtUs).UTC(), Version: e.Version}
 	}
 	page.Frontier = q.Frontier.advance(popped.Entries, l.reverse.Shard)
+	if l.weak.Has(gokakit.WithoutPopping) {
+		for _, p := range parts {
+			page.Frontier = page.Frontier.advance(p.Entries, l.reverse.Shard)
+		}
+	}
 	return page
 }
 

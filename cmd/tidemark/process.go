@@ -18,6 +18,7 @@ import (
 
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/ops"
 	"github.com/tidemark/tidemark/topology"
@@ -34,6 +35,7 @@ type process struct {
 	shards    topology.ShardMap          // of the control database
 	manifest  topology.Manifest          // active
 	reverse   topology.ReverseGeneration // active
+	weak      gokakit.Weakness           // mechanisms that are switched off
 	opsAddr   string                     // set before listening is closed
 	apiAddr   string                     // set before built is closed; "" without an API
 	listening chan struct{}              // closed when operators are served

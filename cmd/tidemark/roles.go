@@ -135,7 +135,7 @@ func (b *builder) projection(context.Context) error {
 	p, err := projection.New(projection.Config{
 		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("projection"), RefreshInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
-		Logger: b.log, Registerer: b.metrics,
+		Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (b *builder) likers(context.Context) error {
 	l, err := likers.New(likers.Config{
 		Client: b.client, Topology: b.topo, Reverse: b.reverse, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("likers"), ShowInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
-		Advertise: b.cfg.Likers.Address(listener.Addr()), Logger: b.log, Registerer: b.metrics,
+		Advertise: b.cfg.Likers.Address(listener.Addr()), Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (b *builder) likersView() (*views.Likers, error) {
 		return nil, err
 	}
 	v, err := views.NewLikers(views.LikersConfig{
-		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, Registerer: b.metrics,
+		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err == nil {
 		b.close = append(b.close, v.Close)

@@ -11,11 +11,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidemark/tidemark/drills"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/gokakit"
 )
 
 func newRun() *cobra.Command {
 	var instance, listen, opsListen, logLevel string
+	var weaken []string
 	cmd := &cobra.Command{
 		Use:   "run ROLE...",
 		Short: "Run roles in a process of their own",
@@ -38,7 +41,13 @@ func newRun() *cobra.Command {
 	cmd.Flags().StringVar(&listen, "listen", "", "API `ADDRESS` (default: the configuration's)")
 	cmd.Flags().StringVar(&opsListen, "ops-listen", "", "`ADDRESS` for operators (default: the configuration's)")
 	cmd.Flags().StringVar(&logLevel, "log-level", "", "`LEVEL`: debug, info, warn or error (default: the configuration's)")
+	cmd.Flags().StringSliceVar(&weaken, "weaken", nil, "switch a mechanism off, for drills that must be able to fail")
+	_ = cmd.Flags().MarkHidden("weaken")
 	cmd.RunE = func(cmd *cobra.Command, roles []string) error {
+		weak, err := drills.ParseWeakness(weaken)
+		if err != nil {
+			return usageError{err}
+		}
 		cfg, err := at.load()
 		if err != nil {
 			return err
@@ -53,7 +62,7 @@ func newRun() *cobra.Command {
 		if err := cfg.Require(needs(roles)...); err != nil {
 			return err
 		}
-		return runRoles(cmd.Context(), cfg, roles, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		return runRoles(cmd.Context(), cfg, roles, weak, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}
 	return cmd
 }
@@ -61,7 +70,7 @@ func newRun() *cobra.Command {
 // runRoles runs roles until ctx ends. It says on out where it listens, as soon
 // as it does, since operators ask there what it waits for, and when it is
 // ready.
-func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs io.Writer) error {
+func runRoles(ctx context.Context, cfg config.Config, roles []string, weak gokakit.Weakness, out, errs io.Writer) error {
 	release, err := lockRoles(cfg, roles)
 	if err != nil {
 		return err
@@ -71,6 +80,7 @@ func runRoles(ctx context.Context, cfg config.Config, roles []string, out, errs 
 	if err != nil {
 		return err
 	}
+	p.weak = weak
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.run(ctx, roles, nil) })
 	g.Go(func() error {

@@ -73,9 +73,11 @@ const (
 	WithoutBoundedStop                         // a stop waits for Kafka as long as it takes
 	WithoutRecoveryGate                        // a view answers before it has read its table
 	WithoutDuplicateCheck                      // a handler takes what it has taken before; see Has
+	WithoutWholeList                           // an owner answers with what it has while it reads its log; see Has
+	WithoutPopping                             // a list goes on behind what was fetched, told or not; see Has
 )
 
-// Has is for handlers: what a mechanism of theirs is called stands above.
+// Has is for those whose mechanism stands above, but is theirs.
 func (w Weakness) Has(m Weakness) bool { return w.has(m) }
 
 func (w Weakness) has(m Weakness) bool { return w&m != 0 }

@@ -18,6 +18,9 @@ type shower struct {
 }
 
 func (l *Likers) newShower(part *gokakit.Partition) gokakit.Owner {
+	if l.cfg.Weakness.Has(gokakit.WithoutWholeList) {
+		l.serve(part)
+	}
 	return &shower{likers: l, part: part, wake: make(chan struct{}, 1)}
 }
 
