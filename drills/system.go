@@ -81,7 +81,7 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 			return s, err
 		}
 	}
-	s.watcher, err = oracle.Watch(oracle.Config{Brokers: s.cfg.Kafka.Brokers, Topology: s.topo, Intake: true, Findings: s.findings, Logger: s.log})
+	s.watcher, err = oracle.Watch(oracle.Config{Brokers: s.cfg.Kafka.Brokers, Topology: s.topo, System: true, Findings: s.findings, Logger: s.log})
 	if err != nil {
 		return s, err
 	}

@@ -38,7 +38,7 @@ func TestFeedDrillsCanFail(t *testing.T) {
 	}
 	wrong := map[oracle.Class]bool{
 		drills.GapLeft: true, oracle.Class(verify.Count): true, oracle.Class(verify.RelationBelow): true, oracle.Class(verify.RelationAbove): true, oracle.Class(verify.RelationState): true,
-		oracle.Class(verify.LikerBelow): true, oracle.Class(verify.LikerAbove): true, oracle.Class(verify.LikerState): true, oracle.Class(verify.LikerTime): true,
+		drills.ListDiffers: true, oracle.Class(verify.LikerBelow): true, oracle.Class(verify.LikerAbove): true, oracle.Class(verify.LikerState): true, oracle.Class(verify.LikerTime): true,
 	}
 	for _, r := range report.Results {
 		if r.Verdict == drills.Skipped {

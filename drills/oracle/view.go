@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidemark/tidemark/drills/traffic"
 	"github.com/tidemark/tidemark/internal/displaytable"
+	"github.com/tidemark/tidemark/processors/likers"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -18,7 +19,7 @@ import (
 type view struct {
 	findings *Findings
 	streams  map[string]string // topic to stream
-	intake   bool              // is watched
+	system   bool              // is watched whole
 	groups   map[string]string // topic to the group that reads it
 	input    string            // topic of bucket-changes
 	records  map[string]int64
@@ -37,14 +38,15 @@ func newView(c Config) *view {
 	v := &view{
 		findings: findings, streams: map[string]string{}, records: map[string]int64{},
 		partials: newOrder(), displays: newOrder(),
-		prefixes: map[string]*prefix{topology.IntakeGroup: newPrefix(), topology.ProjectionGroup: newPrefix(), topology.DisplayGroup: newPrefix()},
-		writers:  map[string]map[int32]*writers{topology.ProjectionTable: {}, topology.DisplayTable: {}},
+		prefixes: map[string]*prefix{topology.IntakeGroup: newPrefix(), topology.ProjectionGroup: newPrefix(), topology.DisplayGroup: newPrefix(), topology.LikersGroup: newPrefix()},
+		writers:  map[string]map[int32]*writers{topology.ProjectionTable: {}, topology.DisplayTable: {}, topology.LikersTable: {}},
 		tables: map[string]*winners{
 			topology.ProjectionTable: newWinners(projection.Schema{}.Version),
 			topology.DisplayTable:    newWinners(displaytable.Schema{}.Version),
+			topology.LikersTable:     newWinners(likers.Schema{}.Version),
 		},
 		poison: map[origin]string{}, aside: map[string]map[origin]string{}, progress: map[[2]uint32]map[uint32]uint64{},
-		intake: c.Intake, groups: map[string]string{}, input: topo.Topic(topology.BucketChanges),
+		system: c.System, groups: map[string]string{}, input: topo.Topic(topology.BucketChanges),
 	}
 	for _, g := range topo.Groups {
 		v.groups[topo.Topic(g.Inputs[0])] = g.Name
@@ -72,6 +74,11 @@ func (v *view) take(r *kgo.Record, round int) {
 	case topology.DisplayTable:
 		v.written(stream, r, round)
 		err = v.displayed(r)
+	case topology.LikerChanges:
+		err = v.likerChange(r)
+	case topology.LikersTable:
+		v.written(stream, r, round)
+		err = v.indexed(r)
 	case topology.Quarantine:
 		err = v.quarantined(r)
 	}
@@ -80,9 +87,16 @@ func (v *view) take(r *kgo.Record, round int) {
 	}
 }
 
-// captureName names one version of a relation: each must get through.
-func captureName(relation string, version uint64) string {
-	return fmt.Sprintf("%s#%d", relation, version)
+// captureName names one version of a relation in a stream: each must get
+// through to each.
+func captureName(stream, relation string, version uint64) string {
+	return fmt.Sprintf("%s|%s#%d", stream, relation, version)
+}
+
+// came takes what intake has made of a change.
+func (v *view) came(stream string, c *tidemarkv1.RelationChange) {
+	rel := topology.Relation{Kind: topology.Kind(c.Kind), User: c.UserId, Target: c.TargetId}
+	v.prefixes[topology.IntakeGroup].effect(captureName(stream, rel.Key(), c.RelationVersion), 1)
 }
 
 // captured takes an input record of intake: a change must come out of it, the
@@ -104,7 +118,9 @@ func (v *view) captured(r *kgo.Record) {
 		return
 	}
 	if e.After.AggregateType == topology.AggregateRelation && json.Unmarshal([]byte(e.After.Payload), &change) == nil {
-		v.prefixes[topology.IntakeGroup].input(at, captureName(change.Key, change.Version), 1, false)
+		for _, stream := range []string{topology.BucketChanges, topology.LikerChanges} {
+			v.prefixes[topology.IntakeGroup].input(at, captureName(stream, change.Key, change.Version), 1, false)
+		}
 	}
 }
 
@@ -124,8 +140,8 @@ func (v *view) change(r *kgo.Record) {
 		return
 	}
 	number := c.GetRelation().GetRelationVersion()
-	if rel := c.GetRelation(); rel != nil && v.intake {
-		v.prefixes[topology.IntakeGroup].effect(captureName(topology.Relation{Kind: topology.Kind(rel.Kind), User: rel.UserId, Target: rel.TargetId}.Key(), number), 1)
+	if rel := c.GetRelation(); rel != nil && v.system {
+		v.came(topology.BucketChanges, rel)
 	}
 	if w := c.GetWatermark(); w != nil {
 		number = w.Seal
@@ -164,6 +180,30 @@ func (v *view) projected(r *kgo.Record) error {
 		v.prefixes[topology.ProjectionGroup].effect(string(r.Key), body.Watermark.Seal)
 	}
 	return nil
+}
+
+// likerChange takes an input record of the reverse index.
+func (v *view) likerChange(r *kgo.Record) error {
+	var c tidemarkv1.LikerChange
+	if err := c.UnmarshalVT(r.Value); err != nil {
+		return err
+	}
+	number := c.GetWatermark().GetSeal()
+	if rel := c.GetRelation(); rel != nil {
+		number = rel.RelationVersion
+		v.came(topology.LikerChanges, rel)
+	}
+	v.prefixes[topology.LikersGroup].input(origin{r.Partition, r.Offset}, string(r.Key), number, false)
+	return nil
+}
+
+// indexed takes a row of the reverse index.
+func (v *view) indexed(r *kgo.Record) error {
+	number, err := likers.Schema{}.Version(r.Value)
+	if err == nil {
+		v.prefixes[topology.LikersGroup].effect(string(r.Key), number)
+	}
+	return err
 }
 
 // partialName names what a count partition says of a target.

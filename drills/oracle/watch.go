@@ -39,9 +39,10 @@ type Watcher struct {
 type Config struct {
 	Brokers  []string
 	Topology *topology.Topology
-	// Intake is watched, too: every change that is in cdc must be in
-	// bucket-changes before intake has committed it.
-	Intake   bool
+	// System is watched whole: every change that is in cdc must be in
+	// bucket-changes and liker-changes before intake has committed it, and those
+	// in liker-changes in the reverse index before likers have.
+	System   bool
 	Findings *Findings
 	Logger   *slog.Logger
 }
@@ -59,8 +60,10 @@ func (c Config) paths() []path {
 		{topology.ProjectionGroup, topology.BucketChanges, []string{topology.ProjectionTable, topology.Quarantine}},
 		{topology.DisplayGroup, topology.PartialCounts, []string{topology.DisplayTable, topology.Quarantine}},
 	}
-	if c.Intake {
-		paths = append(paths, path{topology.IntakeGroup, topology.CDC, []string{topology.BucketChanges, topology.Quarantine}})
+	if c.System {
+		paths = append(paths,
+			path{topology.IntakeGroup, topology.CDC, []string{topology.BucketChanges, topology.LikerChanges, topology.Quarantine}},
+			path{topology.LikersGroup, topology.LikerChanges, []string{topology.LikersTable, topology.Quarantine}})
 	}
 	return paths
 }
