@@ -35,6 +35,16 @@ func appendEscaped(b []byte, s string) []byte {
 	return b
 }
 
+// Escape is how an id stands in keys.
+func Escape(id string) string {
+	for i := range len(id) {
+		if mustEscape(id[i]) {
+			return string(appendEscaped(nil, id))
+		}
+	}
+	return id
+}
+
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
 		for i := range len(s) {

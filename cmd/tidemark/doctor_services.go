@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/ops"
@@ -83,29 +83,21 @@ func (d *doctor) groups(ctx context.Context, client *kgo.Client, topo *topology.
 	}
 }
 
-// quietRedis drops the lines that the client would write to stderr.
-type quietRedis struct{}
-
-func (quietRedis) Printf(context.Context, string, ...any) {}
-
 // redis never keeps tidemark from working: counts stay right without it (I8).
 func (d *doctor) redis(ctx context.Context) {
 	if d.cfg.Redis == "" {
 		d.warn("Redis", "not configured", "set redis in the configuration to have the cache")
 		return
 	}
-	opts, err := redis.ParseURL(d.cfg.Redis)
+	client, err := cache.Open(cache.Config{URL: d.cfg.Redis, Timeout: doctorTimeout})
 	if err != nil {
 		d.bad("Redis", "the URL "+config.Redact(d.cfg.Redis)+" is malformed", "correct redis in the configuration")
 		return
 	}
-	redis.SetLogger(quietRedis{})
-	opts.MaxRetries, opts.DialerRetries = -1, 1
-	client := redis.NewClient(opts)
 	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, doctorTimeout)
 	defer cancel()
-	if err := client.Ping(ctx).Err(); err != nil {
+	if err := client.Ping(ctx); err != nil {
 		d.warn("Redis", err.Error(), d.unlessDev("check that it runs; counts stay right without it"))
 		return
 	}

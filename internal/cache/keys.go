@@ -1,0 +1,119 @@
+package cache
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/tidemark/tidemark/topology"
+)
+
+// Family is a part of the cache that is lost and rebuilt on its own.
+type Family string
+
+// The families.
+const (
+	Relations Family = "relations" // who relates to what
+	Counts    Family = "counts"    // buckets and displayed counts
+	Heads     Family = "heads"     // beginnings of long lists
+)
+
+// Families lists them.
+func Families() []Family { return []Family{Relations, Counts, Heads} }
+
+// has tells whether keys that begin so are the family's.
+func (f Family) has(prefix string) bool {
+	_, sort, _ := strings.Cut(prefix, ":")
+	switch sort {
+	case "relation":
+		return f == Relations
+	case "count", "count:view":
+		return f == Counts
+	}
+	return f == Heads && !strings.HasPrefix(prefix, "cache:")
+}
+
+// Generation names one life of a family, from its rebuilding to its end.
+type Generation struct {
+	Family Family
+	// ID counts a family's generations, from 1.
+	ID uint64
+	// Deployment tells deployments that share a Redis apart: only the one whose
+	// stamp stands is believed. Letters, digits and dashes.
+	Deployment string
+	// Buckets that a user's relations are spread over, from 1; of Relations.
+	Buckets int
+}
+
+// Check says what is wrong with a generation.
+func (g Generation) Check() error {
+	switch {
+	case g.ID == 0:
+		return fmt.Errorf("a cache generation without a number")
+	case g.Deployment == "" || strings.ContainsAny(g.Deployment, "{}| "):
+		return fmt.Errorf("cache generation %d: deployment %q is no name", g.ID, g.Deployment)
+	case g.Family == Relations && g.Buckets < 1:
+		return fmt.Errorf("cache generation %d: %d relation buckets, not at least 1", g.ID, g.Buckets)
+	}
+	return nil
+}
+
+// Key is a key of the cache, relation keys excepted: nothing outside this
+// package can make one.
+type Key struct {
+	name string
+	slot uint16
+	gen  Generation
+}
+
+// String is the key's name.
+func (k Key) String() string { return k.name }
+
+// Generation is the one that the key belongs to.
+func (k Key) Generation() Generation { return k.gen }
+
+// newKey is prefix:g<generation>:{tag}.
+func (g Generation) newKey(prefix, tag string) Key {
+	name := prefix + ":g" + strconv.FormatUint(g.ID, 10) + ":{" + tag + "}"
+	return Key{name, slotOf(tag), g}
+}
+
+// relationKey holds a user's relations of one bucket.
+func (g Generation) relationKey(kind topology.Kind, user string, bucket int) Key {
+	return g.newKey(kind.String()+":relation", escape(user)+"|"+strconv.Itoa(bucket))
+}
+
+// bucketOf is the bucket of a user's relation to target.
+func (g Generation) bucketOf(target string) int {
+	if g.Buckets == 1 {
+		return 0
+	}
+	return int(xxhash.Sum64String(target) % uint64(g.Buckets))
+}
+
+// CountKey holds a virtual bucket's count of a target. Target and bucket are in
+// the tag together, so that a hot target is spread over slots.
+func (g Generation) CountKey(kind topology.Kind, target string, vbucket int) Key {
+	return g.newKey(kind.String()+":count", escape(target)+"|vb-"+strconv.Itoa(vbucket))
+}
+
+// DisplayKey holds a target's displayed count.
+func (g Generation) DisplayKey(kind topology.Kind, target string) Key {
+	return g.newKey(kind.String()+":count:view", escape(target))
+}
+
+// stampKey is the sentinel of a slot.
+func (g Generation) stampKey(slot uint16) string {
+	return "cache:" + string(g.Family) + ":g" + strconv.FormatUint(g.ID, 10) + ":stamp:{" + tagOfSlot(slot) + "}"
+}
+
+// escape is how an id stands in a hash tag: as in Kafka keys, braces too.
+func escape(id string) string {
+	id = topology.Escape(id)
+	if strings.ContainsAny(id, "{}") {
+		id = strings.NewReplacer("{", "%7B", "}", "%7D").Replace(id)
+	}
+	return id
+}
