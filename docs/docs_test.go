@@ -115,7 +115,7 @@ func anchors(text string) map[string]bool {
 
 // named is a path of the repository in backquotes, perhaps with what to look
 // for in that file: `relations/seal.go: prove`.
-var named = regexp.MustCompile("`((?:api|bench|cmd|docker|docs|drills|emitters|examples|internal|processors|real|relations|topology|views)/[A-Za-z0-9_./*-]*)(?:: ([A-Za-z0-9_.]+(?:, [A-Za-z0-9_.]+)*))?`")
+var named = regexp.MustCompile("`((?:api|bench|client|cmd|docker|docs|drills|emitters|examples|internal|processors|real|relations|topology|views)/[A-Za-z0-9_./*-]*)(?:: ([A-Za-z0-9_.]+(?:, [A-Za-z0-9_.]+)*))?`")
 
 // Every file that a page names is there and holds what the page says it does.
 func TestNamedFiles(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 type RetentionConfig struct {
 	Shard int
 	URL   string // the shard's PostgreSQL
-	// Outbox and Commands are how long rows stay at the least: 7 days, 30 days.
+	// Outbox and Commands are how long rows stay at the least: 7 days each.
 	Outbox, Commands time.Duration
 	// Holds tells what else needs outbox rows; nil: nothing. What it cannot
 	// tell holds everything.
@@ -60,7 +60,7 @@ func NewRetention(c RetentionConfig) (*Retention, error) {
 		}
 	}
 	orDefault(&c.Outbox, 7*day)
-	orDefault(&c.Commands, 30*day)
+	orDefault(&c.Commands, 7*day)
 	orDefault(&c.Interval, 10*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -184,7 +184,7 @@ func Default() Config {
 		StaleBasePolicy:   RejectStale,
 		GapHealing:        HealManually,
 		OutboxRetention:   7 * 24 * time.Hour,
-		CommandRetention:  30 * 24 * time.Hour,
+		CommandRetention:  7 * 24 * time.Hour,
 	}
 }
 
