@@ -203,7 +203,9 @@ func (x *exporter) begin(ctx context.Context) error {
 }
 
 // AuditSubject names a target's exports in the audit.
-func AuditSubject(k topology.Kind, target string) string { return "export:" + topology.TargetKey(k, target) }
+func AuditSubject(k topology.Kind, target string) string {
+	return "export:" + topology.TargetKey(k, target)
+}
 
 func (x *exporter) audit(ctx context.Context, action string, detail map[string]any) error {
 	all := map[string]any{"barrier": x.j.AsOf.Barrier, "accounts": x.spec.Accounts, "format": x.spec.Format}
