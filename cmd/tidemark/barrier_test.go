@@ -67,7 +67,7 @@ func TestABarrierIsTheSameCutAtTheSourceAndInEveryPartition(t *testing.T) {
 func checkPassages(t *testing.T, topo *topology.Topology, passages []barrier.Passage, b *relations.Barrier) {
 	t.Helper()
 	c := topo.Config
-	if want := c.Shards * (1 + 2*c.CountPartitions + 2*c.DisplayPartitions*c.CountPartitions); len(passages) != want {
+	if want := c.Shards * (1 + 2*c.CountPartitions + 2*c.LikerPartitions + 2*c.DisplayPartitions*c.CountPartitions); len(passages) != want {
 		t.Fatalf("%d passages, want %d", len(passages), want)
 	}
 	for _, p := range passages {

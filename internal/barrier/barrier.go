@@ -7,6 +7,8 @@
 //	bucket-changes   offset of the watermark, per count partition
 //	projection-table changelog offset of the watermark: the rows below it hold
 //	                 every change of the shard before the barrier
+//	liker-changes    offset of the watermark, per partition of the reverse index
+//	likers-table     changelog offset of the watermark, as of projection-table
 //	partial-counts   offset of the progress, per display and count partition:
 //	                 the partial counts before it include them
 //	display-table    changelog offset of that progress
@@ -52,7 +54,10 @@ func (p Passage) place() place { return place{p.Stage, p.Partition, p.Of, p.Shar
 
 // Stages lists the stages that a barrier passes, in order.
 func Stages() []string {
-	return []string{topology.CDC, topology.BucketChanges, topology.ProjectionTable, topology.PartialCounts, topology.DisplayTable}
+	return []string{
+		topology.CDC, topology.BucketChanges, topology.ProjectionTable, topology.LikerChanges, topology.LikersTable,
+		topology.PartialCounts, topology.DisplayTable,
+	}
 }
 
 // Reader reads passages from the topics. Its zero value is not usable.
@@ -114,6 +119,10 @@ func (r Reader) due(stages []string) map[place]bool {
 				due[place{stage, shard, -1, shard}] = true
 			case topology.BucketChanges, topology.ProjectionTable:
 				for p := range c.CountPartitions {
+					due[place{stage, p, -1, shard}] = true
+				}
+			case topology.LikerChanges, topology.LikersTable:
+				for p := range c.LikerPartitions {
 					due[place{stage, p, -1, shard}] = true
 				}
 			default:
@@ -192,6 +201,16 @@ func (r Reader) passages(rec *kgo.Record, id string) []Passage {
 		}
 	case topology.ProjectionTable:
 		var row tidemarkv1.ProjectionRow
+		if _, _, ok := topology.ParseWatermarkKey(string(rec.Key)); ok && row.UnmarshalVT(rec.Value) == nil {
+			return at(-1, row.GetWatermark())
+		}
+	case topology.LikerChanges:
+		var c tidemarkv1.LikerChange
+		if _, _, ok := topology.ParseWatermarkKey(string(rec.Key)); ok && c.UnmarshalVT(rec.Value) == nil {
+			return at(-1, c.GetWatermark())
+		}
+	case topology.LikersTable:
+		var row tidemarkv1.LikerRow
 		if _, _, ok := topology.ParseWatermarkKey(string(rec.Key)); ok && row.UnmarshalVT(rec.Value) == nil {
 			return at(-1, row.GetWatermark())
 		}
