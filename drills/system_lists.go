@@ -196,23 +196,31 @@ func (s *system) compareLists(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range longest(want) {
-		err := await(ctx, listPatience, l.path()+" being as its facts are", func() error {
+	lists := longest(want)
+	s.compares = len(lists)
+	differ := map[targetList]error{}
+	err = await(ctx, listPatience, "lists being as their facts are", func() error {
+		lists = slices.DeleteFunc(lists, func(l targetList) bool {
 			have, err := s.wholeList(ctx, l)
-			if err != nil {
-				return err
+			if err == nil {
+				err = listsDiffer(have, want[l])
 			}
-			return listsDiffer(have, want[l])
+			differ[l] = err
+			return err == nil
 		})
-		var not stuckError
-		if errors.As(err, &not) {
-			s.findings.Add(ListDiffers, "%v", err)
-		} else if err != nil {
-			return err
+		if len(lists) > 0 {
+			return fmt.Errorf("%d differ", len(lists))
 		}
-		s.compares++
+		return nil
+	})
+	var not stuckError
+	if errors.As(err, &not) {
+		for _, l := range lists {
+			s.findings.Add(ListDiffers, "%s: %v", l.path(), differ[l])
+		}
+		return nil
 	}
-	return nil
+	return err
 }
 
 // listPatience is far more than a change that is in the table takes to be shown.

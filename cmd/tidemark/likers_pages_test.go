@@ -34,7 +34,7 @@ type likersRig struct {
 
 const stableLikers = 1500
 
-func newLikersRig(t *testing.T) *likersRig {
+func newLikersRig(t *testing.T, weak gokakit.Weakness) *likersRig {
 	brokers := testenv.Kafka(t)
 	topo := testenv.Topology(t, func(c *topology.Config) { c.Shards, c.LikerPartitions, c.ReverseShards = 1, 6, 16 })
 	testenv.CreateTopics(t, brokers, topo)
@@ -44,7 +44,7 @@ func newLikersRig(t *testing.T) *likersRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.kafka.Close)
-	if r.view, err = views.NewLikers(views.LikersConfig{Client: r.client, Topology: topo, Reverse: r.reverse, Patience: 200 * time.Millisecond}); err != nil {
+	if r.view, err = views.NewLikers(views.LikersConfig{Client: r.client, Topology: topo, Reverse: r.reverse, Patience: 200 * time.Millisecond, Weakness: weak}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.view.Close)
@@ -81,7 +81,11 @@ func (r *likersRig) process(instance, dir string) (stop func()) {
 }
 
 func (r *likersRig) change(user string, version uint64, s topology.State, at int64) *kgo.Record {
-	rel := topology.Relation{Kind: topology.Like, User: user, Target: "V1"}
+	return r.changeTo("V1", user, version, s, at)
+}
+
+func (r *likersRig) changeTo(target, user string, version uint64, s topology.State, at int64) *kgo.Record {
+	rel := topology.Relation{Kind: topology.Like, User: user, Target: target}
 	place := r.reverse.Place(rel)
 	value, err := (&tidemarkv1.LikerChange{Body: &tidemarkv1.LikerChange_Relation{Relation: &tidemarkv1.RelationChange{
 		Kind: tidemarkv1.Kind(rel.Kind), UserId: user, TargetId: rel.Target, RelationVersion: version,
@@ -192,7 +196,7 @@ func (r *likersRig) awaitWhole() {
 // or are refused, and the list is still told whole: nobody who stays is left
 // out or told twice.
 func TestPagesWhileOwnersMove(t *testing.T) {
-	r := newLikersRig(t)
+	r := newLikersRig(t, 0)
 	q := views.LikersQuery{Kind: topology.Like, Target: "V1", Limit: 10}
 	notReady := new(views.NotReadyError)
 	if p, err := r.view.Page(t.Context(), q); !errors.As(err, &notReady) || p.Done {

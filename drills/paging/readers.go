@@ -62,13 +62,12 @@ type Readers struct {
 	since   []map[string]time.Time // of Config.Lists: when a user who stays entered
 }
 
-// Start begins to read.
-func Start(cfg Config) *Readers {
+// New makes readers that read nothing yet.
+func New(cfg Config) *Readers {
 	if cfg.Again == 0 {
 		cfg.Again = 100 * time.Millisecond
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &Readers{cfg: cfg, stop: cancel, finishing: make(chan struct{}), since: make([]map[string]time.Time, len(cfg.Lists))}
+	r := &Readers{cfg: cfg, stop: func() {}, finishing: make(chan struct{}), since: make([]map[string]time.Time, len(cfg.Lists))}
 	r.finish = sync.OnceFunc(func() { close(r.finishing) })
 	for i, l := range cfg.Lists {
 		r.since[i] = make(map[string]time.Time, len(l.Stable))
@@ -76,13 +75,21 @@ func Start(cfg Config) *Readers {
 			r.since[i][user] = time.Time{}
 		}
 	}
+	return r
+}
+
+// Start begins to read.
+func Start(cfg Config) *Readers {
+	r := New(cfg)
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
 	for n := range cfg.Readers {
 		r.tasks.Go(func() {
 			h := fnv.New64a()
 			_, _ = h.Write([]byte("reader " + strconv.Itoa(n)))
 			rnd := rand.New(rand.NewPCG(cfg.Seed, h.Sum64()))
 			for ctx.Err() == nil && !r.isFinishing() {
-				r.read(ctx, rnd.IntN(len(cfg.Lists)), cfg.Sizes[rnd.IntN(len(cfg.Sizes))])
+				r.Read(ctx, rnd.IntN(len(cfg.Lists)), cfg.Sizes[rnd.IntN(len(cfg.Sizes))])
 			}
 		})
 	}
@@ -119,8 +126,8 @@ func (r *Readers) Figures() Figures {
 	return r.figures
 }
 
-// read goes through a list once.
-func (r *Readers) read(ctx context.Context, n, size int) {
+// Read goes through list n once, in pages of a size.
+func (r *Readers) Read(ctx context.Context, n, size int) {
 	w := walk{readers: r, n: n, list: r.cfg.Lists[n].Path, size: size, told: map[string]time.Time{}}
 	for after := ""; ; {
 		p, ok := r.ask(ctx, w.list, size, after)
