@@ -242,7 +242,7 @@ func reading(stream string) (string, error) {
 }
 
 var (
-	protoField = regexp.MustCompile(`^\s*(repeated )?([A-Za-z0-9_.]+) ([a-z0-9_]+) = (\d+);`)
+	protoField = regexp.MustCompile(`^\s*(repeated |optional )?([A-Za-z0-9_.]+) ([a-z0-9_]+) = (\d+);`)
 	protoValue = regexp.MustCompile(`^\s*([A-Z0-9_]+) = (\d+);`)
 )
 

@@ -4,7 +4,7 @@
 // list. docs/privacy.md has the rules in words.
 //
 //	account, video and block events ──Apply──▶ privacy_* tables of the control database
-//	                                                   │
+//	(processors/privacyfeed)                           │
 //	                              UserList, VideoList, Users, Videos ◀── api, at each read
 //
 // Whether a relation is stored, counted or indexed does not depend on any of

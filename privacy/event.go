@@ -7,10 +7,19 @@ import (
 	"slices"
 
 	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
-// ErrInvalid says that an event makes no sense, whatever is stored.
+// ErrInvalid says that an event makes no sense, whatever is stored. Its message
+// names fields and numbers and holds nothing else of the event.
 var ErrInvalid = errors.New("invalid privacy event")
+
+// What can be wrong with a field of an ErrInvalid.
+var (
+	ErrID      = errors.New("bad id")
+	ErrVersion = errors.New("bad version")
+	ErrValue   = errors.New("unknown value")
+)
 
 // AccountStatus is whether an account is in use.
 type AccountStatus string
@@ -47,6 +56,10 @@ const (
 type Event interface {
 	// check tells what is wrong with the event.
 	check() error
+	// key is its key in stream privacy-events.
+	key() string
+	// message is its value in that stream.
+	message() *tidemarkv1.PrivacyEvent
 	// upsert is the statement that stores it over any lower version.
 	upsert() (sql string, args []any)
 }
@@ -97,28 +110,28 @@ func (v Video) check() error {
 func (b Block) check() error {
 	err := errors.Join(checkID("blockerId", b.Blocker), checkID("blockedId", b.Blocked), checkVersion(b.Version))
 	if b.Blocker == b.Blocked {
-		err = errors.Join(err, errors.New("blockedId is blockerId: nobody blocks themselves"))
+		err = errors.Join(err, fmt.Errorf("%w: blockedId is blockerId: nobody blocks themselves", ErrID))
 	}
 	return err
 }
 
 func checkID(field, id string) error {
 	if err := topology.CheckID(id); err != nil {
-		return fmt.Errorf("%s %w", field, err)
+		return fmt.Errorf("%w: %s %w", ErrID, field, err)
 	}
 	return nil
 }
 
 func checkVersion(v uint64) error {
 	if v == 0 || v > math.MaxInt64 {
-		return fmt.Errorf("version %d is not in 1..%d", v, int64(math.MaxInt64))
+		return fmt.Errorf("%w: version %d is not in 1..%d", ErrVersion, v, int64(math.MaxInt64))
 	}
 	return nil
 }
 
 func oneOf[T ~string](field string, have T, all ...T) error {
 	if !slices.Contains(all, have) {
-		return fmt.Errorf("%s is not one of %v", field, all)
+		return fmt.Errorf("%w: %s is not one of %v", ErrValue, field, all)
 	}
 	return nil
 }

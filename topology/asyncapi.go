@@ -82,7 +82,7 @@ func (t *Topology) asyncAPI() (*asyncDocument, error) {
 		Info: object{
 			"title": "tidemark", "version": "1",
 			"description": "The streams and tables of tidemark, each a Kafka topic: likes, favorites and follows as committed facts, and the counts built from them.\n\n" +
-				"Readers outside want `facts` (every transition) or `display-table` (counts as shown); the others are between tidemark's own parts. Every stream may repeat records: read each as its description says, and see docs/streams.md.",
+				"Readers outside want `facts` (every transition) or `display-table` (counts as shown); services that own accounts, videos and blocks write `privacy-events`; the others are between tidemark's own parts. Every stream may repeat records: read each as its description says, and see docs/streams.md.",
 		},
 		Servers: object{"kafka": object{
 			"host": "{brokers}", "protocol": "kafka",

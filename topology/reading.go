@@ -95,6 +95,18 @@ func (s Stream) Reading() Reading {
 				replayed,
 			},
 		}
+	case PrivacyEvents:
+		return Reading{
+			WrittenBy: "the services that own accounts, videos and blocks; `tidemark privacy publish`",
+			Keys: []KeyForm{
+				{"an account", "account:" + patternID, AccountKey("u7")},
+				{"a video", "video:" + patternID, VideoKey("V9001")},
+				{"a block, by blocker and blocked", "block:" + patternID + ":" + patternID, BlockKey("u7", "u8")},
+			},
+			Order:      "none is needed: what is not above the stored version changes nothing",
+			Duplicates: "by `version` per subject",
+			Headers:    []Header{replayed},
+		}
 	case IntakeTable:
 		return Reading{
 			WrittenBy: "intake",
@@ -163,7 +175,7 @@ func (s Stream) Reading() Reading {
 		}
 	case Quarantine:
 		return Reading{
-			WrittenBy:  "intake, projection, likers and display",
+			WrittenBy:  "intake, projection, likers, display and privacy",
 			Keys:       []KeyForm{{"the original record, cut to 4 KiB, with a `~` in front if it names a partition", "", QuarantineKey(OnPartition(3, exampleRelation.Key()))}},
 			Order:      "none over origins",
 			Duplicates: "by `topic`, `partition` and `offset`: a second look at the same record writes the same bytes",

@@ -61,6 +61,7 @@ func (c Config) check() error {
 // Names of the streams and tables, before the prefix.
 const (
 	CDC             = "cdc"
+	PrivacyEvents   = "privacy-events"
 	Facts           = "facts"
 	BucketChanges   = "bucket-changes"
 	LikerChanges    = "liker-changes"
@@ -72,9 +73,14 @@ const (
 	DisplayTable    = "display-table"
 )
 
+// privacyPartitions is how many privacy events are stored at a time. They are
+// rare beside likes, so no deployment has to choose.
+const privacyPartitions = 4
+
 // Names of the groups, before the prefix.
 const (
 	IntakeGroup     = "intake"
+	PrivacyGroup    = "privacy"
 	ProjectionGroup = "projection"
 	LikersGroup     = "likers"
 	DisplayGroup    = "display"
@@ -130,6 +136,7 @@ func New(c Config) (*Topology, error) {
 	stream(Stream{Name: PartialCounts, Partitions: c.DisplayPartitions, Key: "kind:target, or partition|~progress:count partition", Value: "tidemark.v1.CountUpdate", PlacedBy: "murmur2 of the key, or named in it", For: "display, analytics"})
 	stream(Stream{Name: DisplayTable, Partitions: c.DisplayPartitions, Table: true, Key: "as partial-counts", Value: "tidemark.v1.DisplayRow", PlacedBy: "as partial-counts", For: "views"})
 	stream(Stream{Name: Quarantine, Partitions: 1, Key: "origin's key", Value: "tidemark.v1.Quarantined", PlacedBy: "murmur2 of the key", For: "operators"})
+	stream(Stream{Name: PrivacyEvents, Partitions: privacyPartitions, Key: "account:id, video:id, or block:blocker:blocked", Value: "tidemark.v1.PrivacyEvent", PlacedBy: "any: events of a subject need no order", For: "privacy"})
 	group := func(g Group) {
 		g.ID = c.Prefix + "." + g.Name
 		t.Groups = append(t.Groups, g)
@@ -137,6 +144,7 @@ func New(c Config) (*Topology, error) {
 	group(Group{Name: IntakeGroup, Inputs: []string{CDC}, Outputs: []string{Facts, BucketChanges, LikerChanges, Quarantine}, Table: IntakeTable})
 	group(Group{Name: ProjectionGroup, Inputs: []string{BucketChanges}, Outputs: []string{PartialCounts, Quarantine}, Table: ProjectionTable})
 	group(Group{Name: LikersGroup, Inputs: []string{LikerChanges}, Outputs: []string{Quarantine}, Table: LikersTable})
+	group(Group{Name: PrivacyGroup, Inputs: []string{PrivacyEvents}, Outputs: []string{Quarantine}})
 	group(Group{Name: DisplayGroup, Inputs: []string{PartialCounts}, Outputs: []string{Quarantine}, Table: DisplayTable})
 	return t, nil
 }

@@ -169,6 +169,11 @@ func TestTapDecodesEveryStream(t *testing.T) {
 	c.like("tapped", "tap-1")
 	c.awaitCount("tapped", 1)
 	s.setAside(t)
+	event := filepath.Join(t.TempDir(), "event.jsonl")
+	if err := os.WriteFile(event, []byte(`{"type":"block","blockerId":"tapper","blockedId":"tapped","version":1,"active":false}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must(t, exitOK, s.at("privacy", "publish", event)...)
 	for _, name := range streamNames() {
 		r := must(t, exitOK, s.at("tap", name)...)
 		lines := tapLines(t, r.out)

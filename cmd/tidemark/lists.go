@@ -6,6 +6,7 @@ import (
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/pagetoken"
 	"github.com/tidemark/tidemark/privacy"
+	"github.com/tidemark/tidemark/processors/privacyfeed"
 )
 
 // lists serves lists, if there are keys for their page tokens. A key made up
@@ -35,5 +36,22 @@ func (b *builder) lists(ctx context.Context, a *api.API, users api.UserLister, c
 		return err
 	}
 	api.RegisterLists(a, api.ListSources{Users: users, Targets: targets, Privacy: rules, Counts: counts, Tokens: tokens})
+	return nil
+}
+
+// privacy applies the events of stream privacy-events.
+func (b *builder) privacy(ctx context.Context) error {
+	rules, err := privacy.Open(ctx, b.cfg.Control)
+	if err != nil {
+		return err
+	}
+	b.close = append(b.close, rules.Close)
+	f, err := privacyfeed.New(privacyfeed.Config{
+		Client: b.client, Topology: b.topo, Apply: rules.Apply, Instance: b.cfg.Instance, Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.addKafka("privacy", f.Run, f.Ready)
 	return nil
 }

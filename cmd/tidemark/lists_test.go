@@ -79,11 +79,29 @@ func TestLists(t *testing.T) {
 	if got := viewer.walk("/v1/users/lister-00/likes", 5); !slices.Equal(got, []string{video + "2", video}) {
 		t.Errorf("likes that are shown: %v", got)
 	}
+	shown := fmt.Sprintf(account, "lister-03", "ACTIVE", false)
+	shown = strings.Replace(shown, `"version":1`, `"version":3`, 1) + fmt.Sprintf(account, "lister-03", "CLOSED", false)
+	if err := os.WriteFile(events, []byte(shown), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := must(t, exitOK, s.at("privacy", "publish", events)...); !strings.Contains(r.out, "2 events published") {
+		t.Error(r)
+	}
+	hidden = hidden[1:]
+	want = slices.DeleteFunc(slices.Clone(newestFirst), func(u string) bool { return slices.Contains(hidden, u) })
+	eventually(t, func() error { // when role privacy has it
+		if got := likers(7); !slices.Equal(got, want) {
+			return fmt.Errorf("after one was shown again: %v", got)
+		}
+		return nil
+	})
 	if err := os.WriteFile(events, []byte(lines+`{"type":"block"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := must(t, exitError, s.at("privacy", "apply", events)...); !strings.Contains(r.errOut, "line 5: invalid privacy event") {
-		t.Error(r)
+	for _, verb := range []string{"apply", "publish"} {
+		if r := must(t, exitError, s.at("privacy", verb, events)...); !strings.Contains(r.errOut, "line 5: invalid privacy event") {
+			t.Error(r)
+		}
 	}
 }
 

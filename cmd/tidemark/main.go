@@ -15,6 +15,8 @@
 //	display ─▶ display table
 //	                  ▼
 //	queries ─▶ HTTP
+//	                  ▲
+//	privacy ─▶ control database: who may see what, from topic privacy-events
 //
 // roles.go builds these actors in that order; process.go runs them and says
 // which are ready; dev.go puts infrastructure below them.

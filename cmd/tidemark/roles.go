@@ -21,7 +21,7 @@ import (
 )
 
 // roleNames lists the roles in the order of the picture in main.go.
-var roleNames = []string{"commands", "cdc", "intake", "projection", "likers", "display", "queries"}
+var roleNames = []string{"commands", "cdc", "intake", "projection", "likers", "display", "privacy", "queries"}
 
 func checkRoles(roles []string) error {
 	for i, r := range roles {
@@ -68,6 +68,7 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 		{has("projection"), b.projection},
 		{has("likers"), b.likers},
 		{has("display"), b.display},
+		{has("privacy"), b.privacy},
 		{has("commands") || has("queries"), func(ctx context.Context) error { return b.api(ctx, has("commands"), has("queries")) }},
 	}
 	for _, s := range steps {

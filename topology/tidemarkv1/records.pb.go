@@ -244,6 +244,168 @@ func (QuarantineReason) EnumDescriptor() ([]byte, []int) {
 	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{2}
 }
 
+// AccountStatus is whether an account is in use.
+type AccountStatus int32
+
+const (
+	AccountStatus_ACCOUNT_STATUS_UNSPECIFIED AccountStatus = 0
+	AccountStatus_ACCOUNT_STATUS_ACTIVE      AccountStatus = 1
+	// By its owner; also a deleted one.
+	AccountStatus_ACCOUNT_STATUS_CLOSED AccountStatus = 2
+	AccountStatus_ACCOUNT_STATUS_BANNED AccountStatus = 3
+)
+
+// Enum value maps for AccountStatus.
+var (
+	AccountStatus_name = map[int32]string{
+		0: "ACCOUNT_STATUS_UNSPECIFIED",
+		1: "ACCOUNT_STATUS_ACTIVE",
+		2: "ACCOUNT_STATUS_CLOSED",
+		3: "ACCOUNT_STATUS_BANNED",
+	}
+	AccountStatus_value = map[string]int32{
+		"ACCOUNT_STATUS_UNSPECIFIED": 0,
+		"ACCOUNT_STATUS_ACTIVE":      1,
+		"ACCOUNT_STATUS_CLOSED":      2,
+		"ACCOUNT_STATUS_BANNED":      3,
+	}
+)
+
+func (x AccountStatus) Enum() *AccountStatus {
+	p := new(AccountStatus)
+	*p = x
+	return p
+}
+
+func (x AccountStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AccountStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidemark_v1_records_proto_enumTypes[3].Descriptor()
+}
+
+func (AccountStatus) Type() protoreflect.EnumType {
+	return &file_tidemark_v1_records_proto_enumTypes[3]
+}
+
+func (x AccountStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AccountStatus.Descriptor instead.
+func (AccountStatus) EnumDescriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{3}
+}
+
+// VideoStatus is whether a video is there for others.
+type VideoStatus int32
+
+const (
+	VideoStatus_VIDEO_STATUS_UNSPECIFIED VideoStatus = 0
+	VideoStatus_VIDEO_STATUS_PUBLIC      VideoStatus = 1
+	// For its author only.
+	VideoStatus_VIDEO_STATUS_PRIVATE VideoStatus = 2
+	// For nobody: deleted or taken down.
+	VideoStatus_VIDEO_STATUS_REMOVED VideoStatus = 3
+)
+
+// Enum value maps for VideoStatus.
+var (
+	VideoStatus_name = map[int32]string{
+		0: "VIDEO_STATUS_UNSPECIFIED",
+		1: "VIDEO_STATUS_PUBLIC",
+		2: "VIDEO_STATUS_PRIVATE",
+		3: "VIDEO_STATUS_REMOVED",
+	}
+	VideoStatus_value = map[string]int32{
+		"VIDEO_STATUS_UNSPECIFIED": 0,
+		"VIDEO_STATUS_PUBLIC":      1,
+		"VIDEO_STATUS_PRIVATE":     2,
+		"VIDEO_STATUS_REMOVED":     3,
+	}
+)
+
+func (x VideoStatus) Enum() *VideoStatus {
+	p := new(VideoStatus)
+	*p = x
+	return p
+}
+
+func (x VideoStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (VideoStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidemark_v1_records_proto_enumTypes[4].Descriptor()
+}
+
+func (VideoStatus) Type() protoreflect.EnumType {
+	return &file_tidemark_v1_records_proto_enumTypes[4]
+}
+
+func (x VideoStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use VideoStatus.Descriptor instead.
+func (VideoStatus) EnumDescriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{4}
+}
+
+// Audience is who may see the users related to a video.
+type Audience int32
+
+const (
+	Audience_AUDIENCE_UNSPECIFIED Audience = 0
+	Audience_AUDIENCE_EVERYONE    Audience = 1
+	Audience_AUDIENCE_AUTHOR      Audience = 2
+	Audience_AUDIENCE_NOBODY      Audience = 3
+)
+
+// Enum value maps for Audience.
+var (
+	Audience_name = map[int32]string{
+		0: "AUDIENCE_UNSPECIFIED",
+		1: "AUDIENCE_EVERYONE",
+		2: "AUDIENCE_AUTHOR",
+		3: "AUDIENCE_NOBODY",
+	}
+	Audience_value = map[string]int32{
+		"AUDIENCE_UNSPECIFIED": 0,
+		"AUDIENCE_EVERYONE":    1,
+		"AUDIENCE_AUTHOR":      2,
+		"AUDIENCE_NOBODY":      3,
+	}
+)
+
+func (x Audience) Enum() *Audience {
+	p := new(Audience)
+	*p = x
+	return p
+}
+
+func (x Audience) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Audience) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidemark_v1_records_proto_enumTypes[5].Descriptor()
+}
+
+func (Audience) Type() protoreflect.EnumType {
+	return &file_tidemark_v1_records_proto_enumTypes[5]
+}
+
+func (x Audience) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Audience.Descriptor instead.
+func (Audience) EnumDescriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{5}
+}
+
 // SourcePosition orders the changes of one source shard. It is not dense, so
 // it cannot prove that nothing is missing; seals do.
 type SourcePosition struct {
@@ -2554,6 +2716,380 @@ func (x *Quarantined) GetTruncated() bool {
 	return false
 }
 
+// AccountPrivacy is all that holds for an account from a version on. A field
+// that is not set is a mistake, not false: false would show more than was
+// meant.
+type AccountPrivacy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The account's user.
+	AccountId string `protobuf:"bytes,1,opt,name=account_id,json=accountId,proto3" json:"account_id,omitempty"`
+	// From 1, rising with each change by any amount.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Whether it is in use.
+	Status AccountStatus `protobuf:"varint,3,opt,name=status,proto3,enum=tidemark.v1.AccountStatus" json:"status,omitempty"`
+	// Stands in nobody else's view of a list, and shows none.
+	Private *bool `protobuf:"varint,4,opt,name=private,proto3,oneof" json:"private,omitempty"`
+	// Others may see what its user likes.
+	ShowLikes *bool `protobuf:"varint,5,opt,name=show_likes,json=showLikes,proto3,oneof" json:"show_likes,omitempty"`
+	// Others may see what its user favorites.
+	ShowFavorites *bool `protobuf:"varint,6,opt,name=show_favorites,json=showFavorites,proto3,oneof" json:"show_favorites,omitempty"`
+	// Others may see whom its user follows.
+	ShowFollowing *bool `protobuf:"varint,7,opt,name=show_following,json=showFollowing,proto3,oneof" json:"show_following,omitempty"`
+	// Others may see who follows its user.
+	ShowFollowers *bool `protobuf:"varint,8,opt,name=show_followers,json=showFollowers,proto3,oneof" json:"show_followers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccountPrivacy) Reset() {
+	*x = AccountPrivacy{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccountPrivacy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccountPrivacy) ProtoMessage() {}
+
+func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccountPrivacy.ProtoReflect.Descriptor instead.
+func (*AccountPrivacy) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AccountPrivacy) GetAccountId() string {
+	if x != nil {
+		return x.AccountId
+	}
+	return ""
+}
+
+func (x *AccountPrivacy) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *AccountPrivacy) GetStatus() AccountStatus {
+	if x != nil {
+		return x.Status
+	}
+	return AccountStatus_ACCOUNT_STATUS_UNSPECIFIED
+}
+
+func (x *AccountPrivacy) GetPrivate() bool {
+	if x != nil && x.Private != nil {
+		return *x.Private
+	}
+	return false
+}
+
+func (x *AccountPrivacy) GetShowLikes() bool {
+	if x != nil && x.ShowLikes != nil {
+		return *x.ShowLikes
+	}
+	return false
+}
+
+func (x *AccountPrivacy) GetShowFavorites() bool {
+	if x != nil && x.ShowFavorites != nil {
+		return *x.ShowFavorites
+	}
+	return false
+}
+
+func (x *AccountPrivacy) GetShowFollowing() bool {
+	if x != nil && x.ShowFollowing != nil {
+		return *x.ShowFollowing
+	}
+	return false
+}
+
+func (x *AccountPrivacy) GetShowFollowers() bool {
+	if x != nil && x.ShowFollowers != nil {
+		return *x.ShowFollowers
+	}
+	return false
+}
+
+// VideoPrivacy is all that holds for a video from a version on.
+type VideoPrivacy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The video.
+	VideoId string `protobuf:"bytes,1,opt,name=video_id,json=videoId,proto3" json:"video_id,omitempty"`
+	// From 1, rising with each change by any amount.
+	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The user whose video it is.
+	AuthorId string `protobuf:"bytes,3,opt,name=author_id,json=authorId,proto3" json:"author_id,omitempty"`
+	// Whether it is there for others.
+	Status VideoStatus `protobuf:"varint,4,opt,name=status,proto3,enum=tidemark.v1.VideoStatus" json:"status,omitempty"`
+	// Who may see its likers.
+	Likers Audience `protobuf:"varint,5,opt,name=likers,proto3,enum=tidemark.v1.Audience" json:"likers,omitempty"`
+	// Who may see who favorited it.
+	Favoriters    Audience `protobuf:"varint,6,opt,name=favoriters,proto3,enum=tidemark.v1.Audience" json:"favoriters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VideoPrivacy) Reset() {
+	*x = VideoPrivacy{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VideoPrivacy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VideoPrivacy) ProtoMessage() {}
+
+func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VideoPrivacy.ProtoReflect.Descriptor instead.
+func (*VideoPrivacy) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *VideoPrivacy) GetVideoId() string {
+	if x != nil {
+		return x.VideoId
+	}
+	return ""
+}
+
+func (x *VideoPrivacy) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *VideoPrivacy) GetAuthorId() string {
+	if x != nil {
+		return x.AuthorId
+	}
+	return ""
+}
+
+func (x *VideoPrivacy) GetStatus() VideoStatus {
+	if x != nil {
+		return x.Status
+	}
+	return VideoStatus_VIDEO_STATUS_UNSPECIFIED
+}
+
+func (x *VideoPrivacy) GetLikers() Audience {
+	if x != nil {
+		return x.Likers
+	}
+	return Audience_AUDIENCE_UNSPECIFIED
+}
+
+func (x *VideoPrivacy) GetFavoriters() Audience {
+	if x != nil {
+		return x.Favoriters
+	}
+	return Audience_AUDIENCE_UNSPECIFIED
+}
+
+// BlockPrivacy says whether a user blocks another from a version on.
+type BlockPrivacy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user who blocks.
+	BlockerId string `protobuf:"bytes,1,opt,name=blocker_id,json=blockerId,proto3" json:"blocker_id,omitempty"`
+	// The user who is blocked.
+	BlockedId string `protobuf:"bytes,2,opt,name=blocked_id,json=blockedId,proto3" json:"blocked_id,omitempty"`
+	// From 1, rising with each change by any amount.
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// False: lifted. A field that is not set is a mistake.
+	Active        *bool `protobuf:"varint,4,opt,name=active,proto3,oneof" json:"active,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BlockPrivacy) Reset() {
+	*x = BlockPrivacy{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BlockPrivacy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BlockPrivacy) ProtoMessage() {}
+
+func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BlockPrivacy.ProtoReflect.Descriptor instead.
+func (*BlockPrivacy) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *BlockPrivacy) GetBlockerId() string {
+	if x != nil {
+		return x.BlockerId
+	}
+	return ""
+}
+
+func (x *BlockPrivacy) GetBlockedId() string {
+	if x != nil {
+		return x.BlockedId
+	}
+	return ""
+}
+
+func (x *BlockPrivacy) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *BlockPrivacy) GetActive() bool {
+	if x != nil && x.Active != nil {
+		return *x.Active
+	}
+	return false
+}
+
+// PrivacyEvent is a record of privacy-events.
+type PrivacyEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*PrivacyEvent_Account
+	//	*PrivacyEvent_Video
+	//	*PrivacyEvent_Block
+	Body          isPrivacyEvent_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PrivacyEvent) Reset() {
+	*x = PrivacyEvent{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PrivacyEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PrivacyEvent) ProtoMessage() {}
+
+func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PrivacyEvent.ProtoReflect.Descriptor instead.
+func (*PrivacyEvent) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PrivacyEvent) GetBody() isPrivacyEvent_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *PrivacyEvent) GetAccount() *AccountPrivacy {
+	if x != nil {
+		if x, ok := x.Body.(*PrivacyEvent_Account); ok {
+			return x.Account
+		}
+	}
+	return nil
+}
+
+func (x *PrivacyEvent) GetVideo() *VideoPrivacy {
+	if x != nil {
+		if x, ok := x.Body.(*PrivacyEvent_Video); ok {
+			return x.Video
+		}
+	}
+	return nil
+}
+
+func (x *PrivacyEvent) GetBlock() *BlockPrivacy {
+	if x != nil {
+		if x, ok := x.Body.(*PrivacyEvent_Block); ok {
+			return x.Block
+		}
+	}
+	return nil
+}
+
+type isPrivacyEvent_Body interface {
+	isPrivacyEvent_Body()
+}
+
+type PrivacyEvent_Account struct {
+	Account *AccountPrivacy `protobuf:"bytes,1,opt,name=account,proto3,oneof"`
+}
+
+type PrivacyEvent_Video struct {
+	Video *VideoPrivacy `protobuf:"bytes,2,opt,name=video,proto3,oneof"`
+}
+
+type PrivacyEvent_Block struct {
+	Block *BlockPrivacy `protobuf:"bytes,3,opt,name=block,proto3,oneof"`
+}
+
+func (*PrivacyEvent_Account) isPrivacyEvent_Body() {}
+
+func (*PrivacyEvent_Video) isPrivacyEvent_Body() {}
+
+func (*PrivacyEvent_Block) isPrivacyEvent_Body() {}
+
 var File_tidemark_v1_records_proto protoreflect.FileDescriptor
 
 const file_tidemark_v1_records_proto_rawDesc = "" +
@@ -2764,7 +3300,46 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\rfirst_seen_us\x18\x06 \x01(\x03R\vfirstSeenUs\x12\x10\n" +
 	"\x03key\x18\a \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\b \x01(\fR\x05value\x12\x1c\n" +
-	"\ttruncated\x18\t \x01(\bR\ttruncated*O\n" +
+	"\ttruncated\x18\t \x01(\bR\ttruncated\"\x98\x03\n" +
+	"\x0eAccountPrivacy\x12\x1d\n" +
+	"\n" +
+	"account_id\x18\x01 \x01(\tR\taccountId\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x122\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x1a.tidemark.v1.AccountStatusR\x06status\x12\x1d\n" +
+	"\aprivate\x18\x04 \x01(\bH\x00R\aprivate\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"show_likes\x18\x05 \x01(\bH\x01R\tshowLikes\x88\x01\x01\x12*\n" +
+	"\x0eshow_favorites\x18\x06 \x01(\bH\x02R\rshowFavorites\x88\x01\x01\x12*\n" +
+	"\x0eshow_following\x18\a \x01(\bH\x03R\rshowFollowing\x88\x01\x01\x12*\n" +
+	"\x0eshow_followers\x18\b \x01(\bH\x04R\rshowFollowers\x88\x01\x01B\n" +
+	"\n" +
+	"\b_privateB\r\n" +
+	"\v_show_likesB\x11\n" +
+	"\x0f_show_favoritesB\x11\n" +
+	"\x0f_show_followingB\x11\n" +
+	"\x0f_show_followers\"\xf8\x01\n" +
+	"\fVideoPrivacy\x12\x19\n" +
+	"\bvideo_id\x18\x01 \x01(\tR\avideoId\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\x12\x1b\n" +
+	"\tauthor_id\x18\x03 \x01(\tR\bauthorId\x120\n" +
+	"\x06status\x18\x04 \x01(\x0e2\x18.tidemark.v1.VideoStatusR\x06status\x12-\n" +
+	"\x06likers\x18\x05 \x01(\x0e2\x15.tidemark.v1.AudienceR\x06likers\x125\n" +
+	"\n" +
+	"favoriters\x18\x06 \x01(\x0e2\x15.tidemark.v1.AudienceR\n" +
+	"favoriters\"\x8e\x01\n" +
+	"\fBlockPrivacy\x12\x1d\n" +
+	"\n" +
+	"blocker_id\x18\x01 \x01(\tR\tblockerId\x12\x1d\n" +
+	"\n" +
+	"blocked_id\x18\x02 \x01(\tR\tblockedId\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x1b\n" +
+	"\x06active\x18\x04 \x01(\bH\x00R\x06active\x88\x01\x01B\t\n" +
+	"\a_active\"\xb5\x01\n" +
+	"\fPrivacyEvent\x127\n" +
+	"\aaccount\x18\x01 \x01(\v2\x1b.tidemark.v1.AccountPrivacyH\x00R\aaccount\x121\n" +
+	"\x05video\x18\x02 \x01(\v2\x19.tidemark.v1.VideoPrivacyH\x00R\x05video\x121\n" +
+	"\x05block\x18\x03 \x01(\v2\x19.tidemark.v1.BlockPrivacyH\x00R\x05blockB\x06\n" +
+	"\x04body*O\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tKIND_LIKE\x10\x01\x12\x11\n" +
@@ -2799,7 +3374,22 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\"QUARANTINE_REASON_MALFORMED_RECORD\x10\x0f\x12&\n" +
 	"\"QUARANTINE_REASON_INVALID_POSITION\x10\x10\x12$\n" +
 	" QUARANTINE_REASON_NEGATIVE_COUNT\x10\x11\x12)\n" +
-	"%QUARANTINE_REASON_GENERATION_MISMATCH\x10\x12B=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
+	"%QUARANTINE_REASON_GENERATION_MISMATCH\x10\x12*\x80\x01\n" +
+	"\rAccountStatus\x12\x1e\n" +
+	"\x1aACCOUNT_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
+	"\x15ACCOUNT_STATUS_ACTIVE\x10\x01\x12\x19\n" +
+	"\x15ACCOUNT_STATUS_CLOSED\x10\x02\x12\x19\n" +
+	"\x15ACCOUNT_STATUS_BANNED\x10\x03*x\n" +
+	"\vVideoStatus\x12\x1c\n" +
+	"\x18VIDEO_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13VIDEO_STATUS_PUBLIC\x10\x01\x12\x18\n" +
+	"\x14VIDEO_STATUS_PRIVATE\x10\x02\x12\x18\n" +
+	"\x14VIDEO_STATUS_REMOVED\x10\x03*e\n" +
+	"\bAudience\x12\x18\n" +
+	"\x14AUDIENCE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11AUDIENCE_EVERYONE\x10\x01\x12\x13\n" +
+	"\x0fAUDIENCE_AUTHOR\x10\x02\x12\x13\n" +
+	"\x0fAUDIENCE_NOBODY\x10\x03B=Z;github.com/tidemark/tidemark/topology/tidemarkv1;tidemarkv1b\x06proto3"
 
 var (
 	file_tidemark_v1_records_proto_rawDescOnce sync.Once
@@ -2813,78 +3403,92 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 	return file_tidemark_v1_records_proto_rawDescData
 }
 
-var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
 	(QuarantineReason)(0),     // 2: tidemark.v1.QuarantineReason
-	(*SourcePosition)(nil),    // 3: tidemark.v1.SourcePosition
-	(*RelationChange)(nil),    // 4: tidemark.v1.RelationChange
-	(*Placement)(nil),         // 5: tidemark.v1.Placement
-	(*ReversePlacement)(nil),  // 6: tidemark.v1.ReversePlacement
-	(*SourceWatermark)(nil),   // 7: tidemark.v1.SourceWatermark
-	(*BucketChange)(nil),      // 8: tidemark.v1.BucketChange
-	(*BucketCount)(nil),       // 9: tidemark.v1.BucketCount
-	(*ProjectedRelation)(nil), // 10: tidemark.v1.ProjectedRelation
-	(*PartialCheckpoint)(nil), // 11: tidemark.v1.PartialCheckpoint
-	(*ProjectionRow)(nil),     // 12: tidemark.v1.ProjectionRow
-	(*LikerChange)(nil),       // 13: tidemark.v1.LikerChange
-	(*LikerRelation)(nil),     // 14: tidemark.v1.LikerRelation
-	(*LikerRow)(nil),          // 15: tidemark.v1.LikerRow
-	(*AsOf)(nil),              // 16: tidemark.v1.AsOf
-	(*PartialCount)(nil),      // 17: tidemark.v1.PartialCount
-	(*PartitionProgress)(nil), // 18: tidemark.v1.PartitionProgress
-	(*CountUpdate)(nil),       // 19: tidemark.v1.CountUpdate
-	(*DisplaySnapshot)(nil),   // 20: tidemark.v1.DisplaySnapshot
-	(*DisplayRow)(nil),        // 21: tidemark.v1.DisplayRow
-	(*ReceivedInterval)(nil),  // 22: tidemark.v1.ReceivedInterval
-	(*OffsetHole)(nil),        // 23: tidemark.v1.OffsetHole
-	(*SourceLedger)(nil),      // 24: tidemark.v1.SourceLedger
-	(*Suspicion)(nil),         // 25: tidemark.v1.Suspicion
-	(*IntakeRow)(nil),         // 26: tidemark.v1.IntakeRow
-	(*Quarantined)(nil),       // 27: tidemark.v1.Quarantined
+	(AccountStatus)(0),        // 3: tidemark.v1.AccountStatus
+	(VideoStatus)(0),          // 4: tidemark.v1.VideoStatus
+	(Audience)(0),             // 5: tidemark.v1.Audience
+	(*SourcePosition)(nil),    // 6: tidemark.v1.SourcePosition
+	(*RelationChange)(nil),    // 7: tidemark.v1.RelationChange
+	(*Placement)(nil),         // 8: tidemark.v1.Placement
+	(*ReversePlacement)(nil),  // 9: tidemark.v1.ReversePlacement
+	(*SourceWatermark)(nil),   // 10: tidemark.v1.SourceWatermark
+	(*BucketChange)(nil),      // 11: tidemark.v1.BucketChange
+	(*BucketCount)(nil),       // 12: tidemark.v1.BucketCount
+	(*ProjectedRelation)(nil), // 13: tidemark.v1.ProjectedRelation
+	(*PartialCheckpoint)(nil), // 14: tidemark.v1.PartialCheckpoint
+	(*ProjectionRow)(nil),     // 15: tidemark.v1.ProjectionRow
+	(*LikerChange)(nil),       // 16: tidemark.v1.LikerChange
+	(*LikerRelation)(nil),     // 17: tidemark.v1.LikerRelation
+	(*LikerRow)(nil),          // 18: tidemark.v1.LikerRow
+	(*AsOf)(nil),              // 19: tidemark.v1.AsOf
+	(*PartialCount)(nil),      // 20: tidemark.v1.PartialCount
+	(*PartitionProgress)(nil), // 21: tidemark.v1.PartitionProgress
+	(*CountUpdate)(nil),       // 22: tidemark.v1.CountUpdate
+	(*DisplaySnapshot)(nil),   // 23: tidemark.v1.DisplaySnapshot
+	(*DisplayRow)(nil),        // 24: tidemark.v1.DisplayRow
+	(*ReceivedInterval)(nil),  // 25: tidemark.v1.ReceivedInterval
+	(*OffsetHole)(nil),        // 26: tidemark.v1.OffsetHole
+	(*SourceLedger)(nil),      // 27: tidemark.v1.SourceLedger
+	(*Suspicion)(nil),         // 28: tidemark.v1.Suspicion
+	(*IntakeRow)(nil),         // 29: tidemark.v1.IntakeRow
+	(*Quarantined)(nil),       // 30: tidemark.v1.Quarantined
+	(*AccountPrivacy)(nil),    // 31: tidemark.v1.AccountPrivacy
+	(*VideoPrivacy)(nil),      // 32: tidemark.v1.VideoPrivacy
+	(*BlockPrivacy)(nil),      // 33: tidemark.v1.BlockPrivacy
+	(*PrivacyEvent)(nil),      // 34: tidemark.v1.PrivacyEvent
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
 	1,  // 1: tidemark.v1.RelationChange.state:type_name -> tidemark.v1.State
 	1,  // 2: tidemark.v1.RelationChange.previous_state:type_name -> tidemark.v1.State
-	3,  // 3: tidemark.v1.RelationChange.position:type_name -> tidemark.v1.SourcePosition
-	5,  // 4: tidemark.v1.RelationChange.placement:type_name -> tidemark.v1.Placement
-	6,  // 5: tidemark.v1.RelationChange.reverse:type_name -> tidemark.v1.ReversePlacement
-	3,  // 6: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
-	4,  // 7: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
-	7,  // 8: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	6,  // 3: tidemark.v1.RelationChange.position:type_name -> tidemark.v1.SourcePosition
+	8,  // 4: tidemark.v1.RelationChange.placement:type_name -> tidemark.v1.Placement
+	9,  // 5: tidemark.v1.RelationChange.reverse:type_name -> tidemark.v1.ReversePlacement
+	6,  // 6: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
+	7,  // 7: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
+	10, // 8: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
 	1,  // 9: tidemark.v1.ProjectedRelation.state:type_name -> tidemark.v1.State
-	3,  // 10: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
-	9,  // 11: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
-	10, // 12: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
-	7,  // 13: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	11, // 14: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
-	4,  // 15: tidemark.v1.LikerChange.relation:type_name -> tidemark.v1.RelationChange
-	7,  // 16: tidemark.v1.LikerChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	6,  // 10: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
+	12, // 11: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
+	13, // 12: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
+	10, // 13: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	14, // 14: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
+	7,  // 15: tidemark.v1.LikerChange.relation:type_name -> tidemark.v1.RelationChange
+	10, // 16: tidemark.v1.LikerChange.watermark:type_name -> tidemark.v1.SourceWatermark
 	1,  // 17: tidemark.v1.LikerRelation.state:type_name -> tidemark.v1.State
-	14, // 18: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
-	7,  // 19: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	16, // 20: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
-	7,  // 21: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
-	7,  // 22: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
-	17, // 23: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
-	18, // 24: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
-	17, // 25: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
-	20, // 26: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
-	18, // 27: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
-	22, // 28: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
-	23, // 29: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
-	23, // 30: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
-	24, // 31: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
-	25, // 32: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
+	17, // 18: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
+	10, // 19: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	19, // 20: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
+	10, // 21: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
+	10, // 22: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
+	20, // 23: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
+	21, // 24: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
+	20, // 25: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
+	23, // 26: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
+	21, // 27: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
+	25, // 28: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
+	26, // 29: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
+	26, // 30: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
+	27, // 31: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
+	28, // 32: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
 	2,  // 33: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	3,  // 34: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
+	4,  // 35: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
+	5,  // 36: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
+	5,  // 37: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
+	31, // 38: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
+	32, // 39: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
+	33, // 40: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -2921,13 +3525,20 @@ func file_tidemark_v1_records_proto_init() {
 		(*IntakeRow_Ledger)(nil),
 		(*IntakeRow_Suspicion)(nil),
 	}
+	file_tidemark_v1_records_proto_msgTypes[25].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[28].OneofWrappers = []any{
+		(*PrivacyEvent_Account)(nil),
+		(*PrivacyEvent_Video)(nil),
+		(*PrivacyEvent_Block)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   25,
+			NumEnums:      6,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
