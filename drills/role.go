@@ -8,11 +8,13 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tidemark/tidemark/drills/proc"
+	"github.com/tidemark/tidemark/internal/embedded"
 )
 
 // role is a process of `tidemark run`.
@@ -37,13 +39,10 @@ func newRole(dir, file, name string, roles ...string) (*role, error) {
 	return &role{name: name, roles: roles, ops: ops, file: file, log: filepath.Join(dir, name+".log")}, err
 }
 
-// freeAddress finds a port for a process that keeps it over restarts.
+// freeAddress is for a process that keeps it over restarts.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("looking for a free port: %w", err)
-	}
-	return l.Addr().String(), l.Close()
+	port, err := embedded.FreePort()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), err
 }
 
 func (r *role) start() error {

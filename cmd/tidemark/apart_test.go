@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
@@ -52,13 +51,11 @@ func newOutside(t *testing.T) *outside {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := embedded.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = l.Close() }()
-	addr, _ := l.Addr().(*net.TCPAddr)
-	return addr.Port
+	return port
 }
 
 func (o *outside) startPostgres() {

@@ -33,6 +33,11 @@ func startNodes(first *embedded.Kafka, l *links, ports []int) (*nodes, error) {
 	}
 	n.ports = []int{p}
 	for i, port := range ports {
+		if port == 0 {
+			if port, err = embedded.FreePort(); err != nil {
+				return nil, err
+			}
+		}
 		_, p, err := n.cluster.AddNode(int32(i+1), port)
 		if err != nil {
 			return nil, fmt.Errorf("starting broker %d: %w", i+1, err)

@@ -163,7 +163,7 @@ func download(cache, dir string) error {
 		return fmt.Errorf("making a scratch folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(scratch) }()
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -66,29 +65,12 @@ func (d *dataDir) port(wanted int) (int, error) {
 			return p, nil
 		}
 	}
-	return freePort()
+	return FreePort()
 }
 
 // keepPort remembers the port for the next start.
 func (d *dataDir) keepPort(port int) error {
 	return writeFile(d.file("port"), strconv.Itoa(port)+"\n", 0o644)
-}
-
-func portFree(port int) bool {
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-	if err != nil {
-		return false
-	}
-	return l.Close() == nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
 }
 
 // writeFile replaces a file whole: a kill leaves the old or the new content.
