@@ -19,10 +19,13 @@ import (
 const (
 	// Each statement of a READ COMMITTED transaction sees what was committed
 	// when it began, so the reads after this one see everything that an earlier
-	// holder of the locks did.
-	lockSQL = `SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`
+	// holder of the locks did. The fence's lock is the first.
+	lockSQL = `
+		SELECT pg_advisory_xact_lock_shared($2)
+		UNION ALL
+		SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`
 
-	clockSQL = `SELECT clock_timestamp()`
+	clockSQL = `SELECT clock_timestamp(), map_epoch FROM shard`
 
 	operationsSQL = `
 		SELECT operation_id, user_id, kind, target_id, desired_state, base_version,
@@ -112,8 +115,8 @@ func load(ctx context.Context, conn *pgx.Conn, batch []*request, policy StaleBas
 	}
 	var b pgx.Batch
 	b.Queue("begin")
-	b.Queue(lockSQL, lockKeys(batch))
-	b.Queue(clockSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now) })
+	b.Queue(lockSQL, lockKeys(batch), int64(fenceKey))
+	b.Queue(clockSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now, &l.epoch) })
 	b.Queue(operationsSQL, ids).Query(l.readOperations)
 	b.Queue(factsSQL, users, kinds, targets).Query(l.readFacts)
 	return l, conn.SendBatch(ctx, &b).Close()

@@ -173,6 +173,10 @@ func (c *committer) transact(ctx context.Context, batch []*request) ([]answer, e
 	c.now = l.now
 	answers := make([]answer, len(batch))
 	for i, r := range batch {
+		if int64(r.epoch) != l.epoch {
+			answers[i] = answer{err: errOtherMap}
+			continue
+		}
 		answers[i] = l.take(r.cmd)
 	}
 	if err := l.store(ctx, c.conn, s.number); err != nil {

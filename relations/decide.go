@@ -63,6 +63,7 @@ type change struct {
 type ledger struct {
 	policy     StaleBasePolicy
 	now        time.Time // of the shard's clock
+	epoch      int64     // of the shard map whose commands may be decided
 	operations map[string]decided
 	facts      map[topology.Relation]Fact
 

@@ -21,6 +21,8 @@
 //     nothing. Versions are compared again when rows are written, so that a
 //     writer that does not take the locks is noticed, and the commands run
 //     again.
+//   - A shard serves the writers of one shard map. A command that another map
+//     routed is refused inside its transaction, and routed again (fence.go).
 //   - An operation id is bound to its first user, kind, target, desired state
 //     and base version, for as long as its command row is kept; another use is
 //     ErrOperationConflict (A3). The id is unique within a shard: a use by a

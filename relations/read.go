@@ -216,16 +216,20 @@ func streamFacts(ctx context.Context, tx session, do func(Fact) error) error {
 	return rows.Err()
 }
 
-// Ping tells whether a shard can take commands: it answers, is that shard, and
-// has time partitions for another day.
+// Ping tells whether a shard can take commands: it answers, is that shard, goes
+// by this process's map, and has time partitions for another day.
 func (s *Store) Ping(ctx context.Context, shard int) error {
 	if shard < 0 || shard >= len(s.shards) {
 		return fmt.Errorf("%w: there is no relation shard %d", ErrInvalid, shard)
 	}
 	err := s.shards[shard].read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var now time.Time
-		if err := conn.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		var epoch int64
+		if err := conn.QueryRow(ctx, clockSQL).Scan(&now, &epoch); err != nil {
 			return err
+		}
+		if mine := s.routing.current.Load().ID; int64(mine) != epoch {
+			return fmt.Errorf("it serves writers of shard map %d, and this process has map %d: see `tidemark shards check`", epoch, mine)
 		}
 		return checkAhead(ctx, conn, now)
 	})

@@ -16,9 +16,11 @@ import (
 
 // A request is a command on its way through a shard's queue.
 type request struct {
-	ctx  context.Context // of the caller
-	cmd  Command
-	done chan answer // takes exactly one answer, never blocks
+	ctx context.Context // of the caller
+	cmd Command
+	// epoch is that of the shard map which routed it here.
+	epoch uint32
+	done  chan answer // takes exactly one answer, never blocks
 }
 
 func (r *request) answer(a answer) { r.done <- a }
@@ -42,11 +44,10 @@ type shard struct {
 	clock func(time.Time) time.Time
 }
 
-// set waits for the command's turn and its answer.
-func (s *shard) set(ctx context.Context, cmd Command) (Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.CommandTimeout)
-	defer cancel()
-	r := &request{ctx: ctx, cmd: cmd, done: make(chan answer, 1)}
+// set waits for the command's turn and its answer, errOtherMap when the shard
+// does not serve writers of the map with this epoch.
+func (s *shard) set(ctx context.Context, epoch uint32, cmd Command) (Result, error) {
+	r := &request{ctx: ctx, cmd: cmd, epoch: epoch, done: make(chan answer, 1)}
 	select {
 	case <-s.closing:
 		return Result{}, ErrClosed

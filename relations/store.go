@@ -18,7 +18,12 @@ import (
 // take the defaults that are named.
 type Config struct {
 	URLs []string          // PostgreSQL by shard
-	Map  topology.ShardMap // user to shard
+	Map  topology.ShardMap // user to shard, as it was last read
+	// LoadMap reads the stored map; nil: a shard that serves another map's
+	// writers refuses this store's. It is asked when that happens, and every
+	// MapInterval, 5 s, for the sake of readers.
+	LoadMap     func(context.Context) (topology.ShardMap, error)
+	MapInterval time.Duration
 	// StaleBase: RejectStale.
 	StaleBase StaleBasePolicy
 	// CommandTimeout bounds a call that comes without an earlier deadline: 5 s.
@@ -42,6 +47,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.CommandTimeout == 0 {
 		c.CommandTimeout = 5 * time.Second
 	}
+	if c.MapInterval == 0 {
+		c.MapInterval = 5 * time.Second
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -61,6 +69,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.CommandTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("command timeout is %v, under 1ms", c.CommandTimeout))
 	}
+	if c.MapInterval < 0 {
+		errs = append(errs, fmt.Errorf("map interval is %v, not above 0", c.MapInterval))
+	}
 	if len(c.URLs) == 0 {
 		errs = append(errs, errors.New("there are no PostgreSQL URLs"))
 	}
@@ -77,6 +88,7 @@ func (c Config) withDefaults() (Config, error) {
 type Store struct {
 	config  Config
 	shards  []*shard
+	routing *routing
 	closing chan struct{}
 	close   sync.Once
 	// cancel ends what does not end by itself in Close.
@@ -94,7 +106,7 @@ func Open(_ context.Context, c Config) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{config: c, closing: make(chan struct{}), cancel: cancel}
+	s := &Store{config: c, routing: newRouting(c), closing: make(chan struct{}), cancel: cancel}
 	stopped := make(chan struct{})
 	for number, url := range c.URLs {
 		sh, err := newShard(ctx, c, number, url)
@@ -108,6 +120,9 @@ func Open(_ context.Context, c Config) (*Store, error) {
 	}
 	for _, sh := range s.shards {
 		s.start(ctx, sh)
+	}
+	if c.LoadMap != nil {
+		s.keepers.Go(func() { s.follow(ctx) })
 	}
 	go func() { s.committers.Wait(); close(stopped) }()
 	return s, nil
@@ -162,8 +177,9 @@ func (s *Store) closePools() {
 	}
 }
 
-// of is the shard of a user.
-func (s *Store) of(user string) *shard { return s.shards[s.config.Map.Shard(user)] }
+// of is the shard of a user by the map as this process knows it; writers are
+// fenced, readers are late by MapInterval at the most.
+func (s *Store) of(user string) *shard { return s.shards[s.routing.current.Load().Shard(user)] }
 
 // Shards is the number of shards.
 func (s *Store) Shards() int { return len(s.shards) }
@@ -178,7 +194,9 @@ func (s *Store) Set(ctx context.Context, cmd Command) (Result, error) {
 	if err := cmd.check(); err != nil {
 		return Result{}, err
 	}
-	return s.of(cmd.Relation.User).set(ctx, cmd)
+	ctx, cancel := context.WithTimeout(ctx, s.config.CommandTimeout)
+	defer cancel()
+	return s.set(ctx, cmd)
 }
 
 // EnsurePartitions makes every shard's time partitions that should be there at

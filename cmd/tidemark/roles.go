@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/processors/display"
 	"github.com/tidemark/tidemark/processors/intake"
@@ -200,8 +201,13 @@ func (b *builder) display(context.Context) error {
 
 // api serves commands, queries or both; queries bring the view of counts.
 func (b *builder) api(ctx context.Context, commands, queries bool) error {
+	db, err := control.Open(ctx, b.cfg.Control)
+	if err != nil {
+		return err
+	}
+	b.close = append(b.close, db.Close)
 	store, err := relations.Open(ctx, relations.Config{
-		URLs: b.cfg.Postgres, Map: b.shards, StaleBase: relations.StaleBasePolicy(b.cfg.StaleBasePolicy),
+		URLs: b.cfg.Postgres, Map: b.shards, LoadMap: db.ShardMap, StaleBase: relations.StaleBasePolicy(b.cfg.StaleBasePolicy),
 		Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {

@@ -174,7 +174,7 @@ func storeManifest(ctx context.Context, tx pgx.Tx, m topology.Manifest) error {
 // verify compares the active contracts with this code and with c.
 func verify(ctx context.Context, tx pgx.Tx, c topology.Config) error {
 	var errs []error
-	m, shards, err := loadShardMap(ctx, tx)
+	m, shards, err := loadShardMap(ctx, tx, nil)
 	switch {
 	case err != nil:
 		errs = append(errs, err)

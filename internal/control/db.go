@@ -85,7 +85,7 @@ func (d *DB) Ping(ctx context.Context) error {
 func (d *DB) ShardMap(ctx context.Context) (topology.ShardMap, error) {
 	var m topology.ShardMap
 	err := d.read(ctx, func(tx pgx.Tx) (err error) {
-		m, _, err = loadShardMap(ctx, tx)
+		m, _, err = loadShardMap(ctx, tx, nil)
 		return err
 	})
 	return m, err

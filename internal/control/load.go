@@ -10,16 +10,16 @@ import (
 	"github.com/tidemark/tidemark/topology"
 )
 
-// loadShardMap reads the active shard map and the number of shards that it was
-// made for.
-func loadShardMap(ctx context.Context, tx pgx.Tx) (m topology.ShardMap, shards int, err error) {
+// loadShardMap reads a shard map, nil: the active one, and the number of shards
+// that it was made for.
+func loadShardMap(ctx context.Context, tx pgx.Tx, id *uint32) (m topology.ShardMap, shards int, err error) {
 	var (
 		s     storedContract
 		slots []int32
 	)
 	err = tx.QueryRow(ctx, `
 		SELECT m.id, m.algorithm, m.seed, m.encoding, m.modulus, m.probes, m.shards, m.slots
-		FROM activation a JOIN shard_map m ON m.id = a.shard_map`).
+		FROM activation a JOIN shard_map m ON m.id = coalesce($1::integer, a.shard_map)`, id).
 		Scan(&m.ID, &s.Algorithm, &s.Seed, &s.Encoding, &s.Modulus, &s.Probes, &shards, &slots)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return m, 0, ErrNotBootstrapped
