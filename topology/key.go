@@ -14,6 +14,7 @@ import (
 //	counted relation  003f|01a2|like:u7:V9001   (partition 63, virtual bucket 418)
 //	reverse index     0003|0001|000c|like:u7:V9001  (partition 3, generation 1, reverse shard 12)
 //	about a partition 003f|~watermark:0002
+//	version floor     0003|0001|like:u7:V9001   (partition 3, an odd cache generation)
 //
 // Ids are percent-escaped (%, :, |, ~, control characters), so the separators
 // are unambiguous and no relation key begins with ~.
@@ -44,6 +45,9 @@ func Escape(id string) string {
 	}
 	return id
 }
+
+// Unescape reads an escaped id; only the canonical form is accepted.
+func Unescape(s string) (string, error) { return unescape(s) }
 
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 {
@@ -223,6 +227,24 @@ func ProgressKey(displayPartition, countPartition int) string {
 // ParseProgressKey reads a ProgressKey; ok is false for any other key.
 func ParseProgressKey(key string) (displayPartition, countPartition int, ok bool) {
 	return parseAbout(key, "~progress:")
+}
+
+// FloorKey is the key of a relation's version floor in a cache generation. The
+// generation after the next takes the same key over: only the active one and the
+// one that is being rebuilt are ever written.
+func FloorKey(partition int, generation uint64, relationKey string) string {
+	return CountedKeyOf(partition, int(generation%2), relationKey)
+}
+
+// LiveKey is the key of the cache generations that a partition writes.
+func LiveKey(partition int) string { return OnPartition(partition, "~live") }
+
+// ClaimKey is the key of what says who took a partition's floor over last.
+func ClaimKey(partition int) string { return OnPartition(partition, "~claim") }
+
+// CacheGenerationKey is the key of a cache generation's begin or end.
+func CacheGenerationKey(partition int, generation uint64) string {
+	return OnPartition(partition, fmt.Sprintf("~generation:%016x", generation))
 }
 
 // LedgerKey is the key of what intake remembers of a shard; its partition is

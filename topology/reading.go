@@ -173,9 +173,31 @@ func (s Stream) Reading() Reading {
 			Duplicates: "by what stands",
 			Stands:     "the highest `seq` of the row's body, `snapshot.seq` or `progress.seq`",
 		}
+	case CacheTasks:
+		return Reading{
+			WrittenBy: "the keeper of cachefloor while it rebuilds a generation, and query processes that did not find a relation in the cache",
+			Keys: []KeyForm{
+				{"a relation", patternOnPartition(patternRelation()), OnPartition(3, exampleRelation.Key())},
+				{"a generation's begin or end", patternOnPartition("~generation:[0-9a-f]{16}"), CacheGenerationKey(3, 7)},
+			},
+			Order:      "a generation's begin stands before the relations that its rebuilding hands over",
+			Duplicates: "harmless: a relation by `generation` and `version`, a generation by its number",
+		}
+	case CacheFloorTable:
+		return Reading{
+			WrittenBy: "cachefloor",
+			Keys: []KeyForm{
+				{"a relation in a generation", patternOnPartition(patternOnPartition(patternRelation())), FloorKey(3, 7, exampleRelation.Key())},
+				{"the generations that the partition writes", patternOnPartition("~live"), LiveKey(3)},
+				{"the partition's owner", patternOnPartition("~claim"), ClaimKey(3)},
+			},
+			Order:      "per key rising, but for what a paused owner of the partition adds late and for repairs, which write an older record again byte for byte",
+			Duplicates: "by what stands",
+			Stands:     "of a relation the highest `generation`, and of that the highest `version`; of the live generations the highest `revision`; of the owner the highest `number`",
+		}
 	case Quarantine:
 		return Reading{
-			WrittenBy:  "intake, projection, likers, display and privacy",
+			WrittenBy:  "intake, projection, likers, display, cachefloor and privacy",
 			Keys:       []KeyForm{{"the original record, cut to 4 KiB, with a `~` in front if it names a partition", "", QuarantineKey(OnPartition(3, exampleRelation.Key()))}},
 			Order:      "none over origins",
 			Duplicates: "by `topic`, `partition` and `offset`: a second look at the same record writes the same bytes",

@@ -71,6 +71,8 @@ const (
 	ProjectionTable = "projection-table"
 	LikersTable     = "likers-table"
 	DisplayTable    = "display-table"
+	CacheTasks      = "cache-tasks"
+	CacheFloorTable = "cachefloor-table"
 )
 
 // privacyPartitions is how many privacy events are stored at a time. They are
@@ -84,6 +86,7 @@ const (
 	ProjectionGroup = "projection"
 	LikersGroup     = "likers"
 	DisplayGroup    = "display"
+	CacheFloorGroup = "cachefloor"
 )
 
 // Stream is one topic.
@@ -135,6 +138,8 @@ func New(c Config) (*Topology, error) {
 	stream(Stream{Name: LikersTable, Partitions: c.LikerPartitions, Table: true, Key: "as liker-changes", Value: "tidemark.v1.LikerRow", PlacedBy: "named in the key", For: "likers, verification"})
 	stream(Stream{Name: PartialCounts, Partitions: c.DisplayPartitions, Key: "kind:target, or partition|~progress:count partition", Value: "tidemark.v1.CountUpdate", PlacedBy: "murmur2 of the key, or named in it", For: "display, analytics"})
 	stream(Stream{Name: DisplayTable, Partitions: c.DisplayPartitions, Table: true, Key: "as partial-counts", Value: "tidemark.v1.DisplayRow", PlacedBy: "as partial-counts", For: "views"})
+	stream(Stream{Name: CacheTasks, Partitions: c.Shards, Key: "partition|relation, or partition|~generation:generation", Value: "tidemark.v1.CacheTask", PlacedBy: "source shard, named in the key", For: "cache floor"})
+	stream(Stream{Name: CacheFloorTable, Partitions: c.Shards, Table: true, Key: "partition|generation modulo 2|relation, or partition|~live, or partition|~claim", Value: "tidemark.v1.FloorRow", PlacedBy: "source shard, named in the key", For: "cache floor, verification"})
 	stream(Stream{Name: Quarantine, Partitions: 1, Key: "origin's key", Value: "tidemark.v1.Quarantined", PlacedBy: "murmur2 of the key", For: "operators"})
 	stream(Stream{Name: PrivacyEvents, Partitions: privacyPartitions, Key: "account:id, video:id, or block:blocker:blocked", Value: "tidemark.v1.PrivacyEvent", PlacedBy: "any: events of a subject need no order", For: "privacy"})
 	group := func(g Group) {
@@ -146,6 +151,7 @@ func New(c Config) (*Topology, error) {
 	group(Group{Name: LikersGroup, Inputs: []string{LikerChanges}, Outputs: []string{Quarantine}, Table: LikersTable})
 	group(Group{Name: PrivacyGroup, Inputs: []string{PrivacyEvents}, Outputs: []string{Quarantine}})
 	group(Group{Name: DisplayGroup, Inputs: []string{PartialCounts}, Outputs: []string{Quarantine}, Table: DisplayTable})
+	group(Group{Name: CacheFloorGroup, Inputs: []string{Facts, CacheTasks}, Outputs: []string{Quarantine}, Table: CacheFloorTable})
 	return t, nil
 }
 

@@ -46,6 +46,8 @@ func flushAll(t *testing.T, c *Client) {
 
 var gen7 = Generation{Family: Relations, ID: 7, Deployment: "d1", Buckets: 1}
 
+var first = Owner{"3", 100}
+
 func like(user, target string, version uint64) Relation {
 	state := topology.Liked
 	if version%2 == 0 {
@@ -63,7 +65,7 @@ func stamped(t *testing.T, r rig, g Generation) {
 
 func write(t *testing.T, c *Client, g Generation, want int, relations ...Relation) {
 	t.Helper()
-	n, err := NewRelationWriter(c).Write(t.Context(), g, relations)
+	n, err := NewRelationWriter(c).Write(t.Context(), g, first, relations)
 	if err != nil || n != want {
 		t.Fatalf("wrote %d entries (%v), want %d", n, err, want)
 	}
@@ -107,7 +109,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		}
 	},
 	"a generation that was never stamped is refused": func(t *testing.T, r rig) {
-		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, []Relation{like("u7", "V1", 1)}); !errors.Is(err, ErrStamp) {
+		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, first, []Relation{like("u7", "V1", 1)}); !errors.Is(err, ErrStamp) {
 			t.Errorf("writing: %v", err)
 		}
 		if _, err := r.client.Relations(t.Context(), gen7, topology.Like, "u7", []string{"V1"}); !errors.Is(err, ErrStamp) {
@@ -121,7 +123,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		stamped(t, r, gen7)
 		other := gen7
 		other.Deployment = "d2"
-		if _, err := NewRelationWriter(r.client).Write(t.Context(), other, []Relation{like("u7", "V1", 1)}); !errors.Is(err, ErrStamp) {
+		if _, err := NewRelationWriter(r.client).Write(t.Context(), other, first, []Relation{like("u7", "V1", 1)}); !errors.Is(err, ErrStamp) {
 			t.Errorf("writing: %v", err)
 		}
 		if _, err := r.client.Relations(t.Context(), other, topology.Like, "u7", []string{"V1"}); !errors.Is(err, ErrStamp) {
@@ -132,7 +134,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		stamped(t, r, gen7)
 		write(t, r.client, gen7, 1, like("u7", "V1", 12))
 		r.flush(t)
-		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, []Relation{like("u7", "V1", 11)}); !errors.Is(err, ErrStamp) {
+		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, first, []Relation{like("u7", "V1", 11)}); !errors.Is(err, ErrStamp) {
 			t.Errorf("a late v11 was answered %v", err)
 		}
 		if _, err := r.client.Relations(t.Context(), gen7, topology.Like, "u7", []string{"V1"}); !errors.Is(err, ErrStamp) {
@@ -150,7 +152,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		if err != nil || keys != 1 {
 			t.Errorf("dropped %d keys: %v", keys, err)
 		}
-		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, []Relation{like("u7", "V1", 13)}); !errors.Is(err, ErrStamp) {
+		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, first, []Relation{like("u7", "V1", 13)}); !errors.Is(err, ErrStamp) {
 			t.Errorf("the late task was answered %v", err)
 		}
 		if got := read(t, r.client, next, "u7", "V1")[0]; got.Version != 12 {
@@ -158,6 +160,27 @@ var conformance = map[string]func(t *testing.T, r rig){
 		}
 		if err := r.client.Held(t.Context(), next); err != nil {
 			t.Error(err)
+		}
+	},
+	"a paused owner that wakes brings nothing back, evicted or not": func(t *testing.T, r rig) {
+		stamped(t, r, gen7)
+		write(t, r.client, gen7, 1, like("u7", "V1", 11))
+		w := NewRelationWriter(r.client)
+		later := Owner{first.Name, first.Epoch + 1}
+		if _, err := w.Write(t.Context(), gen7, later, []Relation{like("u7", "V1", 12)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.client.eachMaster(t.Context(), evict(gen7.relationKey(topology.Like, "u7", 0))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(t.Context(), gen7, first, []Relation{like("u7", "V1", 11)}); !errors.Is(err, ErrFenced) {
+			t.Errorf("the paused owner was answered %v", err)
+		}
+		if got := read(t, r.client, gen7, "u7", "V1")[0]; got.Found {
+			t.Errorf("read %+v", got)
+		}
+		if _, err := w.Write(t.Context(), gen7, Owner{"4", 1}, []Relation{like("u7", "V1", 12)}); err != nil {
+			t.Errorf("the owner of another partition: %v", err)
 		}
 	},
 	"more than a pipeline, over buckets": func(t *testing.T, r rig) {
@@ -187,6 +210,19 @@ var conformance = map[string]func(t *testing.T, r rig){
 		}
 		if got := read(t, r.client, gen7, "a{b}c", "a{b}c")[0]; got.Version != 4 {
 			t.Errorf("read %+v", got)
+		}
+		if n, err := r.client.CountRelations(t.Context(), gen7); err != nil || n != 10 {
+			t.Errorf("counted %d: %v", n, err)
+		}
+		seen := map[string]uint64{}
+		if err := r.client.EachRelation(t.Context(), gen7, func(r Relation) error {
+			if r.User != r.Target {
+				t.Errorf("came upon %+v", r)
+			}
+			seen[r.User] = r.Version
+			return nil
+		}); err != nil || len(seen) != 10 || seen["u|7"] != 5 || seen["{}"] != 3 {
+			t.Errorf("came upon %v: %v", seen, err)
 		}
 	},
 	"a version that Lua cannot hold is not cached": func(t *testing.T, r rig) {

@@ -41,6 +41,9 @@ const maxPipeline = 512
 // the one that was stamped.
 var ErrStamp = errors.New("the server does not hold this cache generation")
 
+// ErrFenced says that a later owner has written where an earlier one tries to.
+var ErrFenced = errors.New("a later owner writes this part of the cache")
+
 // Client speaks to the nodes of a Redis or Redis Cluster. It is safe for
 // concurrent use. A node that is away is an error of the call, never of Open.
 type Client struct {
@@ -205,7 +208,7 @@ func (c *Client) read(ctx context.Context, reads []Read, replies []Reply) {
 	for _, r := range reads {
 		name := c.stampKey(r.key)
 		if stamps[name] == nil {
-			stamps[name] = redis.NewStringCmd(ctx, "get", name)
+			stamps[name] = redis.NewStringCmd(ctx, "hget", name, "h")
 			_ = pipe.Process(ctx, stamps[name])
 		}
 	}
@@ -240,6 +243,9 @@ func believe(stamp *redis.StringCmd, g Generation) error {
 func (c *Client) named(doing string, k Key, err error) error {
 	if redis.HasErrorPrefix(err, stampRefusal) {
 		err = ErrStamp
+	}
+	if redis.HasErrorPrefix(err, fenceRefusal) {
+		err = ErrFenced
 	}
 	return fmt.Errorf("redis: %s generation %d of %s: %w", doing, k.gen.ID, k.gen.Family, err)
 }

@@ -11,7 +11,7 @@
 // braces, and nothing of a generation or of a target alone decides a slot.
 //
 // Redis accelerates and never decides (I8): what is not there, what is late and
-// what cannot be told is read from where it is committed. Three things keep a
+// what cannot be told is read from where it is committed. Four things keep a
 // wrong entry from being believed:
 //
 //   - Every entry belongs to a generation (a row of the control database), by
@@ -25,6 +25,9 @@
 //     has another history than the stamp says: both answer ErrStamp and nothing
 //     else, until a new generation is stamped. A slot that moves between nodes
 //     of a cluster brings its stamp along and is stamped anew by Restamp.
+//   - Of two owners of a partition, a paused one and its successor, the earlier
+//     one is refused wherever the later one has written (Owner): the stamp of a
+//     slot also holds who wrote there last.
 //   - Relation keys are written by RelationWriter alone, and the linter lets
 //     only processors/cachefloor make one. Outside this package nobody can name
 //     a relation key (Key), and go-redis is imported nowhere else.

@@ -85,6 +85,20 @@ func (g Generation) relationKey(kind topology.Kind, user string, bucket int) Key
 	return g.newKey(kind.String()+":relation", escape(user)+"|"+strconv.Itoa(bucket))
 }
 
+// parseRelationKey reads whose relations a key holds.
+func (g Generation) parseRelationKey(key string) (kind topology.Kind, user string, err error) {
+	name, tag, _ := strings.Cut(key, ":{")
+	sort, _, _ := strings.Cut(name, ":")
+	id, _, ok := strings.Cut(tag, "|")
+	if kind, err = topology.ParseKind(sort); err == nil && ok {
+		user, err = topology.Unescape(strings.NewReplacer("%7B", "{", "%7D", "}").Replace(id))
+	}
+	if err != nil || !ok {
+		return 0, "", fmt.Errorf("key %.60q is none of a user's relations", key)
+	}
+	return kind, user, nil
+}
+
 // bucketOf is the bucket of a user's relation to target.
 func (g Generation) bucketOf(target string) int {
 	if g.Buckets == 1 {

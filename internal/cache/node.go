@@ -169,7 +169,7 @@ func guarded(cmd redis.Cmder) bool { return isStamp(cmd) || guardAt(cmd.Args()) 
 // isStamp tells whether a command reads a stamp, as opposed to a Value.
 func isStamp(cmd redis.Cmder) bool {
 	_, ok := cmd.(*redis.StringCmd)
-	return ok && cmd.Name() == "get"
+	return ok && cmd.Name() == "hget"
 }
 
 // stampArgument completes the stamp that a guarded script is given as its first

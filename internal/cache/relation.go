@@ -111,7 +111,7 @@ func NewRelationWriter(c *Client) *RelationWriter { return &RelationWriter{c} }
 var writeRelations = NewScript(`
 local function version(value) return tonumber(string.match(value, '^%d+|(%d+)|')) end
 local written = 0
-for i = 2, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   local old = redis.call('HGET', KEYS[1], ARGV[i])
   if not old or (version(old) or 0) <= version(ARGV[i + 1]) then
     local done = redis.pcall('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
@@ -129,7 +129,7 @@ return written`)
 // had no room. Several versions of one relation may be given, in any order. An
 // error is the first of any: what was given may be there in part, and can be
 // given again.
-func (w *RelationWriter) Write(ctx context.Context, g Generation, relations []Relation) (written int, err error) {
+func (w *RelationWriter) Write(ctx context.Context, g Generation, owner Owner, relations []Relation) (written int, err error) {
 	if err := g.Check(); err != nil {
 		return 0, err
 	}
@@ -144,7 +144,7 @@ func (w *RelationWriter) Write(ctx context.Context, g Generation, relations []Re
 		if !ok {
 			i = len(calls)
 			at[key.name] = i
-			calls = append(calls, Call{Key: key})
+			calls = append(calls, Call{Key: key, Owner: owner})
 		}
 		calls[i].Args = append(calls[i].Args, r.Target, r.value(g))
 	}

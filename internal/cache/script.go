@@ -16,12 +16,21 @@ type Script struct{ source, sha string }
 // stampRefusal begins the error of a server that does not hold the generation.
 const stampRefusal = "STAMP"
 
+// fenceRefusal begins the error of a server that a later owner has written to.
+const fenceRefusal = "FENCED"
+
 // NewScript makes a script of body, which finds its key in KEYS[1] and its
-// arguments from ARGV[2] on.
+// arguments from ARGV[4] on.
 func NewScript(body string) *Script {
-	return newScript(`if redis.call('GET', KEYS[2]) ~= ARGV[1] then
+	return newScript(`local guard = redis.call('HMGET', KEYS[2], 'h', ARGV[2])
+if guard[1] ~= ARGV[1] then
   return redis.error_reply('` + stampRefusal + ` the generation is not held here')
 end
+local epoch, stands = tonumber(ARGV[3]), tonumber(guard[2] or 0)
+if epoch > 0 and stands > epoch then
+  return redis.error_reply('` + fenceRefusal + ` a later owner has written here')
+end
+if stands < epoch then redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) end
 ` + body)
 }
 
@@ -30,14 +39,25 @@ func newScript(source string) *Script {
 	return &Script{source, hex.EncodeToString(sum[:])}
 }
 
+// Owner is who writes. Of two owners of a name the one of the higher epoch is
+// the later one: once it has written to a slot, the other one is refused there,
+// so that an owner that was paused and wakes brings nothing old back.
+type Owner struct {
+	Name  string
+	Epoch int64 // above 0; below 2^53
+}
+
 // Call is one run of a script.
 type Call struct {
-	Key  Key
-	Args []any // strings, numbers, bytes
+	Key Key
+	// Owner fences earlier owners off; the zero value does not.
+	Owner Owner
+	Args  []any // strings, numbers, bytes
 }
 
 // Run runs a script once per call, pipelined per node; calls of one key run in
-// their order. ErrStamp says that nothing was written, or nothing that counts.
+// their order. ErrStamp says that nothing was written, or nothing that counts;
+// ErrFenced that the owner is none any more.
 // Scripts must stand a second run: an error tells nothing of whether the first
 // one came through.
 func (c *Client) Run(ctx context.Context, s *Script, calls []Call) []Reply {
@@ -75,8 +95,8 @@ func (c *Client) send(ctx context.Context, s *Script, calls []Call, replies []Re
 		if chosen != nil && !chosen[i] {
 			continue
 		}
-		args := make([]any, 0, 6+len(call.Args))
-		args = append(args, "evalsha", s.sha, 2, call.Key.name, c.stampKey(call.Key), call.Key.gen.Deployment)
+		args := make([]any, 0, 8+len(call.Args))
+		args = append(args, "evalsha", s.sha, 2, call.Key.name, c.stampKey(call.Key), call.Key.gen.Deployment, "owner "+call.Owner.Name, call.Owner.Epoch)
 		cmds[i] = pipe.Do(ctx, append(args, call.Args...)...)
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error

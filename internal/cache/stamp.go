@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidemark/tidemark/topology"
 )
 
 var (
-	setStamp = newScript(`redis.call('SET', KEYS[1], ARGV[1]) return 1`)
+	setStamp = newScript(`redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'h', ARGV[1]) return 1`)
 	// moveStamp replaces a stamp that one of the other arguments names.
 	moveStamp = newScript(`
-local stands = redis.call('GET', KEYS[1])
+local stands = redis.call('HGET', KEYS[1], 'h')
 if stands == ARGV[1] then return 0 end
 for i = 2, #ARGV do
-  if stands == ARGV[i] then redis.call('SET', KEYS[1], ARGV[1]) return 1 end
+  if stands == ARGV[i] then redis.call('HSET', KEYS[1], 'h', ARGV[1]) return 1 end
 end
 return redis.error_reply('` + stampRefusal + ` the generation is not held here')`)
 )
@@ -148,6 +151,7 @@ func (c *Client) Drop(ctx context.Context, g Generation, pause func(context.Cont
 	if err := c.Unstamp(ctx, g); err != nil && !errors.Is(err, ErrStamp) {
 		return 0, err
 	}
+	var mu sync.Mutex // nodes are scanned at a time
 	err = c.scan(ctx, g, func(ctx context.Context, n *redis.Client, names []string) error {
 		pipe := n.Pipeline() // one key a command: in a cluster keys of several slots
 		for _, name := range names {
@@ -156,11 +160,76 @@ func (c *Client) Drop(ctx context.Context, g Generation, pause func(context.Cont
 		if _, err := pipe.Exec(ctx); err != nil {
 			return err
 		}
+		mu.Lock()
 		keys += len(names)
+		mu.Unlock()
 		return pause(ctx)
 	})
 	if err != nil {
 		return keys, fmt.Errorf("redis: removing generation %d of %s: %w", g.ID, g.Family, err)
 	}
 	return keys, nil
+}
+
+// CountRelations counts the entries of a generation. A key that Redis moves about
+// meanwhile may be counted twice.
+func (c *Client) CountRelations(ctx context.Context, g Generation) (entries int64, err error) {
+	var mu sync.Mutex // nodes are scanned at a time
+	err = c.scan(ctx, g, func(ctx context.Context, n *redis.Client, keys []string) error {
+		pipe := n.Pipeline()
+		lengths := make([]*redis.IntCmd, len(keys))
+		for i, k := range keys {
+			lengths[i] = pipe.HLen(ctx, k)
+		}
+		if _, err := pipe.Exec(ctx); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, l := range lengths {
+			entries += l.Val()
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("redis: counting generation %d of %s: %w", g.ID, g.Family, err)
+	}
+	return entries, nil
+}
+
+// EachRelation visits every entry of a generation, for verification; an entry
+// may come twice. visit is called by one goroutine at a time.
+func (c *Client) EachRelation(ctx context.Context, g Generation, visit func(Relation) error) error {
+	var mu sync.Mutex
+	err := c.scan(ctx, g, func(ctx context.Context, n *redis.Client, keys []string) error {
+		for _, key := range keys {
+			kind, user, err := g.parseRelationKey(key)
+			if err != nil {
+				return err
+			}
+			fields, err := n.HGetAll(ctx, key).Result()
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			for target, text := range fields {
+				r := Relation{Relation: topology.Relation{Kind: kind, User: user, Target: target}}
+				if r.State, r.Version, err = parseValue(g, kind, text); err == nil {
+					err = visit(r)
+				}
+				if err != nil {
+					break
+				}
+			}
+			mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("redis: reading generation %d of %s: %w", g.ID, g.Family, err)
+	}
+	return nil
 }

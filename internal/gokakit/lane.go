@@ -34,14 +34,16 @@ type lane struct {
 	done chan struct{}
 
 	// Of the goroutine of resolve only.
-	batch  []item
-	writes []*write
+	batch   []item
+	effects []any
+	writes  []*write
 	rows   []Derived
 }
 
-// item is an emission or a barrier.
+// item is an emission, an effect or a barrier.
 type item struct {
 	emission *emission
+	effect   any
 	barrier  func(error)
 }
 
@@ -195,6 +197,24 @@ func (l *lane) barrier(f func(error)) {
 	l.poke() // the queue may have run empty meanwhile
 }
 
+// effect has the owner perform something outside Kafka once everything that
+// entered before is acked. It may wait for room like an emission.
+func (l *lane) effect(what any) error {
+	if err := l.producer.acquire(barrierOverhead); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		l.producer.release(1, barrierOverhead)
+		return errClosed
+	}
+	l.queue = append(l.queue, item{effect: what})
+	l.mu.Unlock()
+	l.poke()
+	return nil
+}
+
 // idle says whether nothing is under way, and what a barrier answers then.
 func (l *lane) idle() (error, bool) {
 	l.mu.Lock()
@@ -280,18 +300,24 @@ func (l *lane) drop(n int) {
 func (l *lane) settle() {
 	err := l.producer.err()
 	if err == nil {
-		if err = l.ack(); err != nil {
+		if err = l.ack(); err == nil {
+			err = l.perform()
+		}
+		if err != nil {
 			l.producer.fail(err)
 		}
 	}
 	bytes := 0
 	for _, i := range l.batch {
-		if i.barrier != nil {
+		switch {
+		case i.barrier != nil:
 			i.barrier(err)
 			bytes += barrierOverhead
-			continue
+		case i.emission != nil:
+			bytes += i.emission.bytes
+		default:
+			bytes += barrierOverhead
 		}
-		bytes += i.emission.bytes
 	}
 	l.producer.release(len(l.batch), bytes)
 }
@@ -329,6 +355,31 @@ func (l *lane) ack() (err error) {
 		l.owner.Settled(w.key, w.value, w.offset, l.rows)
 	}
 	return nil
+}
+
+// perform has the owner make the effects of a batch whose records are all acked,
+// before any barrier of the batch is told.
+func (l *lane) perform() (err error) {
+	l.effects = l.effects[:0]
+	for _, i := range l.batch {
+		if i.effect != nil {
+			l.effects = append(l.effects, i.effect)
+		}
+	}
+	if len(l.effects) == 0 {
+		return nil
+	}
+	defer func() {
+		clear(l.effects)
+		if x := recover(); x != nil { // in the owner's code
+			err = fmt.Errorf("partition %d: performing effects: panic: %v", l.number, x)
+		}
+	}()
+	owner, ok := l.owner.(Performer)
+	if !ok {
+		return errors.New("the partition's owner performs no effects")
+	}
+	return owner.Perform(l.effects)
 }
 
 // close refuses further emissions and waits until what is inside has resolved

@@ -340,3 +340,79 @@ func TestLaneCloseDrains(t *testing.T) {
 		}
 	})
 }
+
+// performing is an owner that notes effects.
+type performing struct {
+	mu   sync.Mutex
+	made []any
+	err  error
+	hold chan struct{} // closed: effects end at once
+}
+
+func (*performing) Settled(string, []byte, int64, []Derived) {}
+func (*performing) Run(ctx context.Context) error            { <-ctx.Done(); return nil }
+func (o *performing) Perform(effects []any) error {
+	<-o.hold
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.made = append(o.made, effects...)
+	return o.err
+}
+
+// An effect is made after what was put before it is acked, and before anything
+// behind it is committed (I17).
+func TestEffectsStandBetweenAckAndCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &performing{hold: make(chan struct{})}
+		b := newBench(t, 0, o)
+		committed := 0
+		for i := range 3 {
+			if err := b.lane.put(fmt.Sprintf("0000|g:a%d", i), cell{1, uint64(i) + 1, 0, 0}.encode(), false); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.lane.effect(i); err != nil {
+				t.Fatal(err)
+			}
+			b.lane.barrier(func(err error) {
+				if err == nil {
+					committed++
+				}
+			})
+		}
+		synctest.Wait()
+		if len(o.made) != 0 || committed != 0 {
+			t.Fatalf("%d effects, %d commits before any ack", len(o.made), committed)
+		}
+		b.kafka.resolveAll(nil)
+		synctest.Wait()
+		if committed != 0 {
+			t.Fatalf("%d commits before their effects", committed)
+		}
+		close(o.hold)
+		synctest.Wait()
+		if len(o.made) != 3 || o.made[0] != 0 || o.made[2] != 2 || committed != 3 {
+			t.Fatalf("effects %v, %d commits", o.made, committed)
+		}
+	})
+}
+
+// What an effect's failure stands before is not committed, and comes again.
+func TestAFailedEffectCommitsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &performing{hold: make(chan struct{}), err: errors.New("no")}
+		close(o.hold)
+		b := newBench(t, 0, o)
+		if err := b.lane.effect(1); err != nil {
+			t.Fatal(err)
+		}
+		var got error
+		b.lane.barrier(func(err error) { got = err })
+		synctest.Wait()
+		if got == nil {
+			t.Error("committed behind a failed effect")
+		}
+		if err := <-b.poisoned; !errors.Is(err, o.err) {
+			t.Errorf("poisoned by %v", err)
+		}
+	})
+}

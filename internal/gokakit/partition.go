@@ -35,6 +35,18 @@ type Owner interface {
 	Run(ctx context.Context) error
 }
 
+// Performer is an Owner whose handler has effects outside Kafka.
+type Performer interface {
+	Owner
+	// Perform makes effects that Partition.Perform was given, in order, on the
+	// lane's goroutine. What was put and emitted before each of them is acked, and
+	// what comes behind them waits: no offset is committed before its effects are
+	// made (I17). It may take its time, but must end soon after Run's context; an
+	// error fails the processor, which then sees the records again. It must not
+	// keep effects.
+	Perform(effects []any) error
+}
+
 // Owner is what NewOwner made for this partition.
 func (p *Partition) Owner() Owner { return p.owner }
 
@@ -71,6 +83,10 @@ func (p *Partition) Put(key string, value []byte) error { return p.lane.put(key,
 func (p *Partition) Emit(topic, key string, value []byte) error {
 	return p.lane.emit(topic, key, value)
 }
+
+// Perform has the Owner, which must be a Performer, make an effect once
+// everything put or emitted before is acked.
+func (p *Partition) Perform(effect any) error { return p.lane.effect(effect) }
 
 // Barrier calls f once everything put or emitted before is acked, or with the
 // error that made that impossible.

@@ -2604,6 +2604,531 @@ func (*IntakeRow_Ledger) isIntakeRow_Body() {}
 
 func (*IntakeRow_Suspicion) isIntakeRow_Body() {}
 
+// FloorRelation is what a cache generation holds of a relation at least: the
+// durable version floor, from which alone Redis is written.
+type FloorRelation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the relation cache; the row of the generation two before it is replaced.
+	Generation uint64 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	State      State  `protobuf:"varint,2,opt,name=state,proto3,enum=tidemark.v1.State" json:"state,omitempty"`
+	// What is lower never reaches the generation. Below 2^40.
+	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FloorRelation) Reset() {
+	*x = FloorRelation{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FloorRelation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FloorRelation) ProtoMessage() {}
+
+func (x *FloorRelation) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FloorRelation.ProtoReflect.Descriptor instead.
+func (*FloorRelation) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *FloorRelation) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *FloorRelation) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *FloorRelation) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// LiveGeneration is a cache generation that is written.
+type LiveGeneration struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Deployment string                 `protobuf:"bytes,2,opt,name=deployment,proto3" json:"deployment,omitempty"`
+	// Buckets that a user's relations are spread over in Redis.
+	Buckets       uint32 `protobuf:"varint,3,opt,name=buckets,proto3" json:"buckets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiveGeneration) Reset() {
+	*x = LiveGeneration{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiveGeneration) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiveGeneration) ProtoMessage() {}
+
+func (x *LiveGeneration) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiveGeneration.ProtoReflect.Descriptor instead.
+func (*LiveGeneration) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *LiveGeneration) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *LiveGeneration) GetDeployment() string {
+	if x != nil {
+		return x.Deployment
+	}
+	return ""
+}
+
+func (x *LiveGeneration) GetBuckets() uint32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return 0
+}
+
+// LiveGenerations are those that a partition writes: at most the active one and
+// the one that is being rebuilt.
+type LiveGenerations struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rises by 1 with every change.
+	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// In ascending order.
+	Generations []*LiveGeneration `protobuf:"bytes,2,rep,name=generations,proto3" json:"generations,omitempty"`
+	// The highest that was ever begun here.
+	Newest        uint64 `protobuf:"varint,3,opt,name=newest,proto3" json:"newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LiveGenerations) Reset() {
+	*x = LiveGenerations{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LiveGenerations) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LiveGenerations) ProtoMessage() {}
+
+func (x *LiveGenerations) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LiveGenerations.ProtoReflect.Descriptor instead.
+func (*LiveGenerations) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *LiveGenerations) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *LiveGenerations) GetGenerations() []*LiveGeneration {
+	if x != nil {
+		return x.Generations
+	}
+	return nil
+}
+
+func (x *LiveGenerations) GetNewest() uint64 {
+	if x != nil {
+		return x.Newest
+	}
+	return 0
+}
+
+// OwnerClaim is written by whoever takes the partition over, before it writes to
+// Redis: its place in the table's log tells later owners from earlier ones.
+type OwnerClaim struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Rises by 1 with every claim.
+	Number        uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerClaim) Reset() {
+	*x = OwnerClaim{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerClaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerClaim) ProtoMessage() {}
+
+func (x *OwnerClaim) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerClaim.ProtoReflect.Descriptor instead.
+func (*OwnerClaim) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *OwnerClaim) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// FloorRow is a value of the cachefloor table.
+type FloorRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*FloorRow_Relation
+	//	*FloorRow_Live
+	//	*FloorRow_Claim
+	Body          isFloorRow_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FloorRow) Reset() {
+	*x = FloorRow{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FloorRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FloorRow) ProtoMessage() {}
+
+func (x *FloorRow) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FloorRow.ProtoReflect.Descriptor instead.
+func (*FloorRow) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *FloorRow) GetBody() isFloorRow_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *FloorRow) GetRelation() *FloorRelation {
+	if x != nil {
+		if x, ok := x.Body.(*FloorRow_Relation); ok {
+			return x.Relation
+		}
+	}
+	return nil
+}
+
+func (x *FloorRow) GetLive() *LiveGenerations {
+	if x != nil {
+		if x, ok := x.Body.(*FloorRow_Live); ok {
+			return x.Live
+		}
+	}
+	return nil
+}
+
+func (x *FloorRow) GetClaim() *OwnerClaim {
+	if x != nil {
+		if x, ok := x.Body.(*FloorRow_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
+type isFloorRow_Body interface {
+	isFloorRow_Body()
+}
+
+type FloorRow_Relation struct {
+	Relation *FloorRelation `protobuf:"bytes,1,opt,name=relation,proto3,oneof"`
+}
+
+type FloorRow_Live struct {
+	Live *LiveGenerations `protobuf:"bytes,2,opt,name=live,proto3,oneof"`
+}
+
+type FloorRow_Claim struct {
+	Claim *OwnerClaim `protobuf:"bytes,3,opt,name=claim,proto3,oneof"`
+}
+
+func (*FloorRow_Relation) isFloorRow_Body() {}
+
+func (*FloorRow_Live) isFloorRow_Body() {}
+
+func (*FloorRow_Claim) isFloorRow_Body() {}
+
+// KnownRelation is a relation as it stands in its shard, handed to a cache
+// generation: by its rebuilding, or by a reader that did not find it.
+type KnownRelation struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Generation uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Kind       Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=tidemark.v1.Kind" json:"kind,omitempty"`
+	UserId     string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	TargetId   string                 `protobuf:"bytes,4,opt,name=target_id,json=targetId,proto3" json:"target_id,omitempty"`
+	State      State                  `protobuf:"varint,5,opt,name=state,proto3,enum=tidemark.v1.State" json:"state,omitempty"`
+	// As it was read; what became of the relation since comes through facts.
+	Version       uint64 `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KnownRelation) Reset() {
+	*x = KnownRelation{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KnownRelation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KnownRelation) ProtoMessage() {}
+
+func (x *KnownRelation) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KnownRelation.ProtoReflect.Descriptor instead.
+func (*KnownRelation) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *KnownRelation) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *KnownRelation) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *KnownRelation) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *KnownRelation) GetTargetId() string {
+	if x != nil {
+		return x.TargetId
+	}
+	return ""
+}
+
+func (x *KnownRelation) GetState() State {
+	if x != nil {
+		return x.State
+	}
+	return State_STATE_UNSPECIFIED
+}
+
+func (x *KnownRelation) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// CacheTask is a record of cache-tasks.
+type CacheTask struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*CacheTask_Relation
+	//	*CacheTask_Begin
+	//	*CacheTask_End
+	Body          isCacheTask_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CacheTask) Reset() {
+	*x = CacheTask{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CacheTask) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CacheTask) ProtoMessage() {}
+
+func (x *CacheTask) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CacheTask.ProtoReflect.Descriptor instead.
+func (*CacheTask) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *CacheTask) GetBody() isCacheTask_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *CacheTask) GetRelation() *KnownRelation {
+	if x != nil {
+		if x, ok := x.Body.(*CacheTask_Relation); ok {
+			return x.Relation
+		}
+	}
+	return nil
+}
+
+func (x *CacheTask) GetBegin() *LiveGeneration {
+	if x != nil {
+		if x, ok := x.Body.(*CacheTask_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *CacheTask) GetEnd() uint64 {
+	if x != nil {
+		if x, ok := x.Body.(*CacheTask_End); ok {
+			return x.End
+		}
+	}
+	return 0
+}
+
+type isCacheTask_Body interface {
+	isCacheTask_Body()
+}
+
+type CacheTask_Relation struct {
+	Relation *KnownRelation `protobuf:"bytes,1,opt,name=relation,proto3,oneof"`
+}
+
+type CacheTask_Begin struct {
+	// From here on the partition writes the generation.
+	Begin *LiveGeneration `protobuf:"bytes,2,opt,name=begin,proto3,oneof"`
+}
+
+type CacheTask_End struct {
+	// From here on the partition no longer writes this generation.
+	End uint64 `protobuf:"varint,3,opt,name=end,proto3,oneof"`
+}
+
+func (*CacheTask_Relation) isCacheTask_Body() {}
+
+func (*CacheTask_Begin) isCacheTask_Body() {}
+
+func (*CacheTask_End) isCacheTask_Body() {}
+
 // Quarantined is a record that was set aside, with its origin.
 type Quarantined struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2625,7 +3150,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2637,7 +3162,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2650,7 +3175,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{24}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Quarantined) GetReason() QuarantineReason {
@@ -2743,7 +3268,7 @@ type AccountPrivacy struct {
 
 func (x *AccountPrivacy) Reset() {
 	*x = AccountPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +3280,7 @@ func (x *AccountPrivacy) String() string {
 func (*AccountPrivacy) ProtoMessage() {}
 
 func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +3293,7 @@ func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountPrivacy.ProtoReflect.Descriptor instead.
 func (*AccountPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{25}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AccountPrivacy) GetAccountId() string {
@@ -2848,7 +3373,7 @@ type VideoPrivacy struct {
 
 func (x *VideoPrivacy) Reset() {
 	*x = VideoPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +3385,7 @@ func (x *VideoPrivacy) String() string {
 func (*VideoPrivacy) ProtoMessage() {}
 
 func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +3398,7 @@ func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoPrivacy.ProtoReflect.Descriptor instead.
 func (*VideoPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *VideoPrivacy) GetVideoId() string {
@@ -2935,7 +3460,7 @@ type BlockPrivacy struct {
 
 func (x *BlockPrivacy) Reset() {
 	*x = BlockPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3472,7 @@ func (x *BlockPrivacy) String() string {
 func (*BlockPrivacy) ProtoMessage() {}
 
 func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3485,7 @@ func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockPrivacy.ProtoReflect.Descriptor instead.
 func (*BlockPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BlockPrivacy) GetBlockerId() string {
@@ -3006,7 +3531,7 @@ type PrivacyEvent struct {
 
 func (x *PrivacyEvent) Reset() {
 	*x = PrivacyEvent{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3018,7 +3543,7 @@ func (x *PrivacyEvent) String() string {
 func (*PrivacyEvent) ProtoMessage() {}
 
 func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3031,7 +3556,7 @@ func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivacyEvent.ProtoReflect.Descriptor instead.
 func (*PrivacyEvent) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PrivacyEvent) GetBody() isPrivacyEvent_Body {
@@ -3290,6 +3815,46 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\tIntakeRow\x123\n" +
 	"\x06ledger\x18\x01 \x01(\v2\x19.tidemark.v1.SourceLedgerH\x00R\x06ledger\x126\n" +
 	"\tsuspicion\x18\x02 \x01(\v2\x16.tidemark.v1.SuspicionH\x00R\tsuspicionB\x06\n" +
+	"\x04body\"s\n" +
+	"\rFloorRelation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12(\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\"j\n" +
+	"\x0eLiveGeneration\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12\x1e\n" +
+	"\n" +
+	"deployment\x18\x02 \x01(\tR\n" +
+	"deployment\x12\x18\n" +
+	"\abuckets\x18\x03 \x01(\rR\abuckets\"\x84\x01\n" +
+	"\x0fLiveGenerations\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12=\n" +
+	"\vgenerations\x18\x02 \x03(\v2\x1b.tidemark.v1.LiveGenerationR\vgenerations\x12\x16\n" +
+	"\x06newest\x18\x03 \x01(\x04R\x06newest\"$\n" +
+	"\n" +
+	"OwnerClaim\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\"\xb1\x01\n" +
+	"\bFloorRow\x128\n" +
+	"\brelation\x18\x01 \x01(\v2\x1a.tidemark.v1.FloorRelationH\x00R\brelation\x122\n" +
+	"\x04live\x18\x02 \x01(\v2\x1c.tidemark.v1.LiveGenerationsH\x00R\x04live\x12/\n" +
+	"\x05claim\x18\x03 \x01(\v2\x17.tidemark.v1.OwnerClaimH\x00R\x05claimB\x06\n" +
+	"\x04body\"\xd0\x01\n" +
+	"\rKnownRelation\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12%\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1b\n" +
+	"\ttarget_id\x18\x04 \x01(\tR\btargetId\x12(\n" +
+	"\x05state\x18\x05 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\"\x96\x01\n" +
+	"\tCacheTask\x128\n" +
+	"\brelation\x18\x01 \x01(\v2\x1a.tidemark.v1.KnownRelationH\x00R\brelation\x123\n" +
+	"\x05begin\x18\x02 \x01(\v2\x1b.tidemark.v1.LiveGenerationH\x00R\x05begin\x12\x12\n" +
+	"\x03end\x18\x03 \x01(\x04H\x00R\x03endB\x06\n" +
 	"\x04body\"\x92\x02\n" +
 	"\vQuarantined\x125\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1d.tidemark.v1.QuarantineReasonR\x06reason\x12\x16\n" +
@@ -3404,7 +3969,7 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
@@ -3436,11 +4001,18 @@ var file_tidemark_v1_records_proto_goTypes = []any{
 	(*SourceLedger)(nil),      // 27: tidemark.v1.SourceLedger
 	(*Suspicion)(nil),         // 28: tidemark.v1.Suspicion
 	(*IntakeRow)(nil),         // 29: tidemark.v1.IntakeRow
-	(*Quarantined)(nil),       // 30: tidemark.v1.Quarantined
-	(*AccountPrivacy)(nil),    // 31: tidemark.v1.AccountPrivacy
-	(*VideoPrivacy)(nil),      // 32: tidemark.v1.VideoPrivacy
-	(*BlockPrivacy)(nil),      // 33: tidemark.v1.BlockPrivacy
-	(*PrivacyEvent)(nil),      // 34: tidemark.v1.PrivacyEvent
+	(*FloorRelation)(nil),     // 30: tidemark.v1.FloorRelation
+	(*LiveGeneration)(nil),    // 31: tidemark.v1.LiveGeneration
+	(*LiveGenerations)(nil),   // 32: tidemark.v1.LiveGenerations
+	(*OwnerClaim)(nil),        // 33: tidemark.v1.OwnerClaim
+	(*FloorRow)(nil),          // 34: tidemark.v1.FloorRow
+	(*KnownRelation)(nil),     // 35: tidemark.v1.KnownRelation
+	(*CacheTask)(nil),         // 36: tidemark.v1.CacheTask
+	(*Quarantined)(nil),       // 37: tidemark.v1.Quarantined
+	(*AccountPrivacy)(nil),    // 38: tidemark.v1.AccountPrivacy
+	(*VideoPrivacy)(nil),      // 39: tidemark.v1.VideoPrivacy
+	(*BlockPrivacy)(nil),      // 40: tidemark.v1.BlockPrivacy
+	(*PrivacyEvent)(nil),      // 41: tidemark.v1.PrivacyEvent
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
@@ -3476,19 +4048,28 @@ var file_tidemark_v1_records_proto_depIdxs = []int32{
 	26, // 30: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
 	27, // 31: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
 	28, // 32: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
-	2,  // 33: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	3,  // 34: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
-	4,  // 35: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
-	5,  // 36: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
-	5,  // 37: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
-	31, // 38: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
-	32, // 39: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
-	33, // 40: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	1,  // 33: tidemark.v1.FloorRelation.state:type_name -> tidemark.v1.State
+	31, // 34: tidemark.v1.LiveGenerations.generations:type_name -> tidemark.v1.LiveGeneration
+	30, // 35: tidemark.v1.FloorRow.relation:type_name -> tidemark.v1.FloorRelation
+	32, // 36: tidemark.v1.FloorRow.live:type_name -> tidemark.v1.LiveGenerations
+	33, // 37: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
+	0,  // 38: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
+	1,  // 39: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
+	35, // 40: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
+	31, // 41: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
+	2,  // 42: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	3,  // 43: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
+	4,  // 44: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
+	5,  // 45: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
+	5,  // 46: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
+	38, // 47: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
+	39, // 48: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
+	40, // 49: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -3525,9 +4106,19 @@ func file_tidemark_v1_records_proto_init() {
 		(*IntakeRow_Ledger)(nil),
 		(*IntakeRow_Suspicion)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[25].OneofWrappers = []any{}
-	file_tidemark_v1_records_proto_msgTypes[27].OneofWrappers = []any{}
 	file_tidemark_v1_records_proto_msgTypes[28].OneofWrappers = []any{
+		(*FloorRow_Relation)(nil),
+		(*FloorRow_Live)(nil),
+		(*FloorRow_Claim)(nil),
+	}
+	file_tidemark_v1_records_proto_msgTypes[30].OneofWrappers = []any{
+		(*CacheTask_Relation)(nil),
+		(*CacheTask_Begin)(nil),
+		(*CacheTask_End)(nil),
+	}
+	file_tidemark_v1_records_proto_msgTypes[32].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[34].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[35].OneofWrappers = []any{
 		(*PrivacyEvent_Account)(nil),
 		(*PrivacyEvent_Video)(nil),
 		(*PrivacyEvent_Block)(nil),
@@ -3538,7 +4129,7 @@ func file_tidemark_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   29,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
