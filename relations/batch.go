@@ -25,7 +25,10 @@ const (
 		UNION ALL
 		SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`
 
-	clockSQL = `SELECT clock_timestamp(), map_epoch FROM shard`
+	clockSQL = `SELECT clock_timestamp()`
+
+	// shardSQL reads the clock and, after the fence's lock, the map's epoch.
+	shardSQL = `SELECT clock_timestamp(), map_epoch FROM shard`
 
 	operationsSQL = `
 		SELECT operation_id, user_id, kind, target_id, desired_state, base_version,
@@ -116,7 +119,7 @@ func load(ctx context.Context, conn *pgx.Conn, batch []*request, policy StaleBas
 	var b pgx.Batch
 	b.Queue("begin")
 	b.Queue(lockSQL, lockKeys(batch), int64(fenceKey))
-	b.Queue(clockSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now, &l.epoch) })
+	b.Queue(shardSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now, &l.epoch) })
 	b.Queue(operationsSQL, ids).Query(l.readOperations)
 	b.Queue(factsSQL, users, kinds, targets).Query(l.readFacts)
 	return l, conn.SendBatch(ctx, &b).Close()

@@ -141,7 +141,7 @@ func TestFenceRefusesAWriterThatWakesUpLate(t *testing.T) {
 func TestFenceRefusesAnOldProcess(t *testing.T) {
 	urls := migrated(t, 1)
 	fenceAll(t, urls, 1, 2)
-	s := openAt(t, urls, func(c *Config) { c.CommandTimeout = 300 * time.Millisecond })
+	s := openAt(t, urls, func(c *Config) { c.CommandTimeout = 3 * time.Second })
 	_, err := s.Set(context.Background(), command("op-1", relation(topology.Like, "u7", "V9001"), topology.Liked))
 	if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "shard map 1") {
 		t.Errorf("a command: %v", err)

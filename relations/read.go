@@ -225,7 +225,7 @@ func (s *Store) Ping(ctx context.Context, shard int) error {
 	err := s.shards[shard].read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var now time.Time
 		var epoch int64
-		if err := conn.QueryRow(ctx, clockSQL).Scan(&now, &epoch); err != nil {
+		if err := conn.QueryRow(ctx, shardSQL).Scan(&now, &epoch); err != nil {
 			return err
 		}
 		if mine := s.routing.current.Load().ID; int64(mine) != epoch {
