@@ -44,6 +44,7 @@ type ListAnswer[I any] struct {
 	NextPageToken *string         `json:"nextPageToken" doc:"The pageToken of the next page; null at the end of the list, and only there"`
 	AsOf          *time.Time      `json:"asOf" doc:"Every change that was committed before is in the page; null while a source shard is missing in watermarks"`
 	Watermarks    []ListWatermark `json:"watermarks" nullable:"false" doc:"By source shard, the newest seal up to which the page is complete; a shard that is not listed has not been proven yet"`
+	Standby       bool            `json:"standby,omitempty" doc:"True when a copy answered for a part of the list whose owner was away: the page may lack what an earlier one had, and asOf says since when; else left out"`
 }
 
 // ListWatermark is how far a list has followed a source shard.
@@ -61,6 +62,7 @@ type LikerSummaryAnswer struct {
 	CountSnapshotAt *time.Time      `json:"countSnapshotAt" doc:"When displayCount was made; null if nobody has ever related to the video"`
 	AsOf            *time.Time      `json:"asOf" doc:"Of userIds, as in a list"`
 	Watermarks      []ListWatermark `json:"watermarks" nullable:"false" doc:"Of userIds, as in a list"`
+	Standby         bool            `json:"standby,omitempty" doc:"Of userIds, as in a list"`
 }
 
 // listEnd is what a page says beside its entries.
@@ -68,6 +70,7 @@ type listEnd struct {
 	next       *string
 	asOf       *time.Time
 	watermarks []ListWatermark
+	standby    bool
 }
 
 // answerOf makes the answer of a list whose entries item writes.
@@ -77,6 +80,6 @@ func answerOf[I any](item func(listed) I) func([]listed, listEnd) any {
 		for i, e := range entries {
 			items[i] = item(e)
 		}
-		return ListAnswer[I]{Items: items, NextPageToken: end.next, AsOf: end.asOf, Watermarks: end.watermarks}
+		return ListAnswer[I]{Items: items, NextPageToken: end.next, AsOf: end.asOf, Watermarks: end.watermarks, Standby: end.standby}
 	}
 }

@@ -48,7 +48,7 @@ func (l *lists) summary(w http.ResponseWriter, r *http.Request) *Problem {
 		return p
 	}
 	end := walk.end()
-	answer := LikerSummaryAnswer{VideoID: id, UserIDs: []string{}, AsOf: end.asOf, Watermarks: end.watermarks}
+	answer := LikerSummaryAnswer{VideoID: id, UserIDs: []string{}, AsOf: end.asOf, Watermarks: end.watermarks, Standby: end.standby}
 	if access == privacy.Shown {
 		answer.DisplayCount, answer.CountSnapshotAt = count.Active, timeOrNull(count.GeneratedAt)
 		shown, err := l.Privacy.Users(ctx, viewer, ids(newest))

@@ -75,6 +75,8 @@ type likerWalk struct {
 	read  bool
 	asOf  []views.ShardAsOf // the least of every batch
 	whole bool              // no shard is missing in it
+	// standby says that some batch was not the owners' alone.
+	standby bool
 }
 
 func newLikerWalk(l *lists, kind topology.Kind, target string, after *pagetoken.Place) *likerWalk {
@@ -105,6 +107,7 @@ func (w *likerWalk) next(ctx context.Context, limit int) ([]listed, bool, *Probl
 
 // include makes asOf the least of what it was and the page's.
 func (w *likerWalk) include(page views.LikersPage) {
+	w.standby = w.standby || page.Standby
 	whole := page.Staleness != views.UnknownStaleness
 	if !w.read {
 		w.read, w.asOf, w.whole = true, page.AsOf, whole
@@ -138,7 +141,7 @@ func (w *likerWalk) place() pagetoken.Place {
 }
 
 func (w *likerWalk) end() listEnd {
-	end := listEnd{watermarks: make([]ListWatermark, 0, len(w.asOf))}
+	end := listEnd{watermarks: make([]ListWatermark, 0, len(w.asOf)), standby: w.standby}
 	var oldest time.Time
 	for _, s := range w.asOf {
 		end.watermarks = append(end.watermarks, ListWatermark{s.Shard, s.Seal, s.SealedAt.UTC()})

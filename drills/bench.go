@@ -28,6 +28,7 @@ const (
 	Silent        oracle.Class = "silent-loss"    // lost state was taken for an empty one, or no gap names lost rows
 	Misnamed      oracle.Class = "gap-misnamed"   // a gap names rows that came
 	GapLeft       oracle.Class = "gap-open"       // a gap is not healed at the end
+	Unwarm        oracle.Class = "standby-silent" // no hot standby answered for an owner that was away, or one did that there should not be
 	ListDiffers   oracle.Class = "list-differs"   // what the API tells of a list is not what its facts imply
 )
 

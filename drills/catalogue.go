@@ -71,7 +71,10 @@ func projectionDrills() []Drill {
 var whole = Cell{Rate: 200}
 
 // paged lists are read all the time.
-var paged = Cell{Rate: 200, Likers: 2, Readers: 6}
+var (
+	paged     = Cell{Rate: 200, Likers: 2, Readers: 6}
+	pagedWarm = Cell{Rate: 200, Likers: 3, Readers: 6, HotStandby: true}
+)
 
 func systemDrills() []Drill {
 	all := []Drill{
@@ -85,6 +88,7 @@ func systemDrills() []Drill {
 		{Name: "system-broker", About: "a whole system whose broker stops, dies, stands still, loses answers", Lanes: one("system-broker", "system-connection"), Rounds: 3, Rows: []string{"C01", "G02", "G28"}},
 		{Name: "rebalance-while-paging", About: "likers processes join, leave and restart while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-join", "likers-leave", "likers-restart"), Rounds: 2, Cell: paged},
 		{Name: "kill-likers", About: "kill -9 of likers processes while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-kill", "likers-away", "likers-kill", "likers-kill-all"), Rounds: 2, Cell: paged},
+		{Name: "standby-while-paging", About: "the same, with warm copies that answer while owners are away", Lanes: one("likers-away", "likers-kill"), Rounds: 2, Cell: pagedWarm},
 		{Name: "drop-slot", About: "a replication slot dropped under load: what is missing is named exactly, then healed", Lanes: one("drop-slot"), Rounds: 2, Rows: []string{"D08"}},
 		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
 		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},

@@ -19,7 +19,7 @@ func Suites() []Suite {
 		{"lost-acks", 20}, {"stall", 3}, {"message-too-large", 5}, {"log-truncated", 3}, {"offset-ahead", 3}, {"compaction", 6},
 		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 10}, {"duplicates", 10},
 		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 5}, {"postgres-cut", 8}, {"postgres-crash", 5},
-		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4},
+		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4}, {"standby-while-paging", 3},
 		{"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 3}, {"failover-behind", 2}, {"switch-feed", 2},
 	}
 	return []Suite{

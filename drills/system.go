@@ -129,6 +129,7 @@ func (s *system) configure() (err error) {
 		c.Prefix = sharedPrefix(s.seed)
 	}
 	c.StateDir, c.Auth.HS256KeyFile = filepath.Join(s.dir, "state"), filepath.Join(s.dir, "drill.key")
+	c.HotStandby = s.cell.HotStandby
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
 	if c.API.Listen, err = freeAddress(); err != nil {
 		return err

@@ -181,10 +181,13 @@ func (s *system) finishReaders(ctx context.Context) {
 	defer cancel()
 	s.readers.Finish(ctx)
 	f := s.readers.Figures()
-	s.tallies.note("%d lists were read to their ends, in %d pages with %d entries; %d pages were refused with Retry-After; the latest page came after %v",
-		f.Readings, f.Pages, f.Entries, f.Refused, f.Slowest.Round(time.Millisecond))
+	s.tallies.note("%d lists were read to their ends, in %d pages with %d entries; standbys answered for %d pages; %d pages were refused with Retry-After; the latest page came after %v",
+		f.Readings, f.Pages, f.Entries, f.Standby, f.Refused, f.Slowest.Round(time.Millisecond))
 	if f.Readings == 0 {
 		s.findings.Add(Stuck, "no list was read to its end")
+	}
+	if s.cell.HotStandby != (f.Standby > 0) {
+		s.findings.Add(Unwarm, "hot standby: %v, and standbys answered for %d pages", s.cell.HotStandby, f.Standby)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/newest"
@@ -27,6 +28,10 @@ type LikersConfig struct {
 	Reverse topology.ReverseGeneration
 	// TLS for asking owners; nil: HTTP/2 without TLS.
 	TLS *tls.Config
+	// MaxStandbyStaleness is how old the answer of a process that keeps a
+	// partition warm may be, by its oldest seal, while the owner does not answer;
+	// 0: nobody but owners is asked.
+	MaxStandbyStaleness time.Duration
 	// Patience is how long a page waits for a partition that is not served now,
 	// such as while its owner changes; default DefaultPatience. The caller's
 	// context may end earlier.
@@ -59,6 +64,7 @@ type Likers struct {
 	group    string // consumer group of the owners
 	shards   int    // of the relation store
 	patience time.Duration
+	maxStale time.Duration // of standbys; 0: they are not asked
 	now      func() time.Time
 	owners   directory
 	ask      asker
@@ -71,6 +77,7 @@ type Likers struct {
 type directory interface {
 	Owner(ctx context.Context, partition int) (address string, err error)
 	Forget(partition int, address string)
+	Others(address string) []string
 }
 
 // asker asks the process at an address.
@@ -106,7 +113,7 @@ func newLikers(cfg LikersConfig) (*Likers, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, now: cfg.Now, weak: cfg.Weakness, close: func() {}}
+	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, maxStale: cfg.MaxStandbyStaleness, now: cfg.Now, weak: cfg.Weakness, close: func() {}}
 	var err error
 	if l.metrics, err = newLikersMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("likers view: registering metrics: %w", err)
@@ -151,6 +158,7 @@ func (l *Likers) page(ctx context.Context, q LikersQuery) (LikersPage, error) {
 	}
 	page := l.assemble(q, parts)
 	page.AsOf = l.leastOfAll(answers)
+	page.Standby = slices.ContainsFunc(answers, (*tidemarkv1.ListLikersResponse).GetStandby)
 	page.Staleness = staleness(l.now(), oldest(page.AsOf, l.shards))
 	return page, nil
 }
@@ -203,14 +211,14 @@ const (
 )
 
 // answer asks a partition's owner, and asks again where the owner is looked up
-// anew while it is not served.
+// anew while it is not served. A standby may answer instead.
 func (l *Likers) answer(ctx context.Context, req *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error) {
 	partition := int(req.Partition)
 	giveUp := time.Now().Add(l.patience)
 	patient, cancel := context.WithDeadline(ctx, giveUp)
 	defer cancel()
 	for wait := firstPause; ; wait = min(2*wait, maxPause) {
-		resp, err := l.askOwner(patient, req)
+		resp, address, err := l.askOwner(patient, req)
 		if err == nil {
 			return resp, nil
 		}
@@ -219,6 +227,9 @@ func (l *Likers) answer(ctx context.Context, req *tidemarkv1.ListLikersRequest) 
 		}
 		if !errors.Is(err, errAskAgain) {
 			return nil, err
+		}
+		if resp := l.askStandbys(patient, req, address); resp != nil {
+			return resp, nil
 		}
 		if time.Until(giveUp) < wait || !pause.For(ctx, wait) {
 			if ctx.Err() != nil {
@@ -232,23 +243,58 @@ func (l *Likers) answer(ctx context.Context, req *tidemarkv1.ListLikersRequest) 
 // errAskAgain says that another moment or another owner may answer.
 var errAskAgain = errors.New("not answered")
 
-func (l *Likers) askOwner(ctx context.Context, req *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error) {
+// askOwner asks the owner, whose address is empty while nobody knows it.
+func (l *Likers) askOwner(ctx context.Context, req *tidemarkv1.ListLikersRequest) (resp *tidemarkv1.ListLikersResponse, address string, err error) {
 	partition := int(req.Partition)
-	address, err := l.owners.Owner(ctx, partition)
-	if err != nil {
-		return nil, fmt.Errorf("finding the owner: %w: %w", errAskAgain, err)
+	if address, err = l.owners.Owner(ctx, partition); err != nil {
+		return nil, "", fmt.Errorf("finding the owner: %w: %w", errAskAgain, err)
 	}
-	l.metrics.asked.Inc()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	resp, err := l.ask(ctx, address, req)
-	if err != nil {
+	if resp, err = l.askOnce(ctx, address, req); err != nil {
 		if errors.Is(err, errAskAgain) {
 			l.owners.Forget(partition, address)
 		}
-		return nil, fmt.Errorf("asking the owner at %s: %w", address, err)
+		return nil, address, fmt.Errorf("asking the owner at %s: %w", address, err)
 	}
-	return resp, nil
+	return resp, address, nil
+}
+
+func (l *Likers) askOnce(ctx context.Context, address string, req *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error) {
+	l.metrics.asked.Inc()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return l.ask(ctx, address, req)
+}
+
+// maxStandbys are asked in place of an owner that does not answer: each other
+// member keeps every partition warm, or none does.
+const maxStandbys = 2
+
+// askStandbys asks others than the owner, beginning with another one for each
+// partition. It gives nil when none has an answer that is young enough: a copy
+// that is not read on any more says so by its seals.
+func (l *Likers) askStandbys(ctx context.Context, req *tidemarkv1.ListLikersRequest, owner string) *tidemarkv1.ListLikersResponse {
+	if l.maxStale <= 0 {
+		return nil
+	}
+	others := l.owners.Others(owner)
+	warm := proto.CloneOf(req)
+	warm.Standby = true
+	for i := range min(maxStandbys, len(others)) {
+		resp, err := l.askOnce(ctx, others[(int(req.Partition)+i)%len(others)], warm)
+		if err != nil {
+			continue // the owner is asked again
+		}
+		if !resp.Standby { // it has become the owner
+			return resp
+		}
+		asOf := l.leastOfAll([]*tidemarkv1.ListLikersResponse{resp})
+		if age := staleness(l.now(), oldest(asOf, l.shards)); age == UnknownStaleness || age > l.maxStale {
+			continue
+		}
+		l.metrics.standby.Inc()
+		return resp
+	}
+	return nil
 }
 
 // askTimeout bounds one question, so that an owner that is silent is looked up

@@ -9,9 +9,10 @@ import (
 )
 
 type likersMetrics struct {
-	pages  prometheus.Histogram
-	asked  prometheus.Counter
-	errors *prometheus.CounterVec
+	pages   prometheus.Histogram
+	asked   prometheus.Counter
+	standby prometheus.Counter
+	errors  *prometheus.CounterVec
 }
 
 // newLikersMetrics registers the metrics of Likers; a nil registerer leaves
@@ -22,8 +23,9 @@ func newLikersMetrics(reg prometheus.Registerer) (*likersMetrics, error) {
 			Name: "tidemark_view_likers_page_seconds", Help: "Time to answer a page of a list, all partitions together.",
 			Buckets: prometheus.ExponentialBuckets(2.5e-4, 2, 14),
 		}),
-		asked:  prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_view_likers_asked_total", Help: "Questions to owners of partitions of the reverse index."}),
-		errors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_view_likers_errors_total", Help: "Pages of lists that were not answered."}, []string{"reason"}),
+		asked:   prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_view_likers_asked_total", Help: "Questions to owners of partitions of the reverse index, and to standbys."}),
+		standby: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_view_likers_standby_total", Help: "Parts of pages that standbys answered while the owner did not."}),
+		errors:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_view_likers_errors_total", Help: "Pages of lists that were not answered."}, []string{"reason"}),
 	}
 	for _, reason := range []string{"not_ready", "generation", "query", "deadline", "other"} {
 		m.errors.WithLabelValues(reason)
@@ -31,7 +33,7 @@ func newLikersMetrics(reg prometheus.Registerer) (*likersMetrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.pages), reg.Register(m.asked), reg.Register(m.errors))
+	return m, errors.Join(reg.Register(m.pages), reg.Register(m.asked), reg.Register(m.standby), reg.Register(m.errors))
 }
 
 // observe counts a page that was answered or was not.

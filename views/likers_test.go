@@ -68,6 +68,7 @@ type everywhere struct{}
 
 func (everywhere) Owner(context.Context, int) (string, error) { return "owner:1", nil }
 func (everywhere) Forget(int, string)                         {}
+func (everywhere) Others(string) []string                     { return []string{"other:1", "other:2", "other:3"} }
 
 // serial lets one question be asked at a time.
 func serial(ask asker) asker {
@@ -293,6 +294,7 @@ func (m moving) Owner(context.Context, int) (string, error) {
 	return "old:1", nil
 }
 func (m moving) Forget(_ int, address string) { m.forgotten <- address }
+func (moving) Others(string) []string         { return nil }
 
 // A partition that has moved is asked where it is now; one that nobody serves
 // makes the whole page late and then an error, never a list without it.
@@ -342,6 +344,67 @@ func TestAPartitionThatIsNotServed(t *testing.T) {
 			t.Errorf("silent: %v", err)
 		}
 	})
+}
+
+// While a partition's owner does not answer, a standby does, as long as it says
+// that it is young enough; the page tells. Nobody asks one unasked for.
+func TestStandbysAnswerForAnAbsentOwner(t *testing.T) {
+	const bound = 30 * time.Microsecond // seals are of µs 5
+	for name, test := range map[string]struct {
+		bound    time.Duration
+		now      int64 // µs
+		seal     uint64
+		warm     string // address that keeps everything warm
+		own      bool   // and has become the owner
+		answered bool
+		standby  bool
+	}{
+		"the first that is asked":    {bound, 35, 1, "other:1", false, true, true},
+		"the second":                 {bound, 35, 1, "other:2", false, true, true},
+		"the owner by now":           {bound, 900, 1, "other:1", true, true, false},
+		"too old":                    {bound, 36, 1, "other:1", false, false, false},
+		"of unknown age":             {bound, 35, 0, "other:1", false, false, false},
+		"nobody keeps it warm":       {bound, 35, 1, "", false, false, false},
+		"standbys are not to answer": {0, 35, 1, "other:1", false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := viewOf(t, everywhere{}, nil)
+				l.maxStale, l.now = test.bound, func() time.Time { return time.UnixMicro(test.now) }
+				x := newIndex(l.reverse)
+				x.add("u1", 5)
+				q := LikersQuery{Kind: topology.Like, Target: "V1", Limit: 10}
+				for l.requests(q)[0].Partition%3 != 0 { // so that other:1 is asked first
+					q.Target += "x"
+				}
+				dead := l.requests(q)[0].Partition
+				for partition := range l.reverse.ShardsByPartition(topology.Like, q.Target) {
+					x.seals[partition] = test.seal
+				}
+				l.ask = serial(func(ctx context.Context, address string, req *tidemarkv1.ListLikersRequest) (*tidemarkv1.ListLikersResponse, error) {
+					if req.Partition == dead && (address == "owner:1" || address != test.warm || !req.Standby) {
+						return nil, fmt.Errorf("%w: away", errAskAgain)
+					}
+					if req.Standby && req.Partition != dead {
+						t.Error("a standby was asked although the owner answers")
+					}
+					resp, err := x.ask(ctx, address, req)
+					resp.Standby = req.Standby && !test.own
+					return resp, err
+				})
+				p, err := l.Page(t.Context(), q)
+				notReady := new(NotReadyError)
+				switch {
+				case test.answered && (err != nil || p.Standby != test.standby || len(p.Entries) != 1):
+					t.Errorf("got %+v, %v", p, err)
+				case test.standby && p.Staleness != time.Duration(test.now-5)*time.Microsecond:
+					t.Errorf("staleness %v", p.Staleness)
+				case !test.answered && !errors.As(err, &notReady):
+					t.Errorf("got %+v, %v", p, err)
+				}
+			})
+		})
+	}
 }
 
 // An answer that cannot be of its question is an error, not a list.

@@ -59,6 +59,10 @@ type LikersPage struct {
 	// Staleness is the age of the oldest seal in AsOf, or UnknownStaleness
 	// while a shard is missing.
 	Staleness time.Duration
+	// Standby says that a partition's owner did not answer, and a process that
+	// keeps the partition warm did: what an owner has told since AsOf may be
+	// missing.
+	Standby bool
 }
 
 // Errors of Likers.Page, beside NotReadyError and what ctx ended with.

@@ -172,6 +172,9 @@ func (c *crowd) readings(client paging.Client, rate int) (*oracle.Findings, pagi
 	return findings, figures
 }
 
+// long is read before the tests forget the machine's settings.
+var long = os.Getenv("TIDEMARK_TEST_LONG") != ""
+
 const unionRate = 2000 // changes of others a second
 
 // The union of all pages tells everybody who stays exactly once, newest first,
@@ -180,7 +183,7 @@ const unionRate = 2000 // changes of others a second
 func TestF3UnionOfPagesUnderChange(t *testing.T) {
 	seeds := uint64(2)
 	switch {
-	case os.Getenv("TIDEMARK_TEST_LONG") != "":
+	case long:
 		seeds = 50
 	case testing.Short():
 		seeds = 1

@@ -178,7 +178,7 @@ func (b *builder) likersView() (*views.Likers, error) {
 		return nil, err
 	}
 	v, err := views.NewLikers(views.LikersConfig{
-		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, Registerer: b.metrics, Weakness: b.weak,
+		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, MaxStandbyStaleness: b.cfg.Likers.MaxStandbyStaleness, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err == nil {
 		b.close = append(b.close, v.Close)

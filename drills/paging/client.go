@@ -31,6 +31,7 @@ type Entry struct {
 type Page struct {
 	Entries []Entry
 	Next    string
+	Standby bool // a part of it was not answered by its owner
 }
 
 // errRefused says that a page comes later: 503 with Retry-After.
@@ -81,11 +82,12 @@ func parsePage(body []byte) (Page, error) {
 			LikedAt, FavoritedAt, FollowedAt time.Time
 		}
 		NextPageToken *string
+		Standby       bool
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
 		return Page{}, fmt.Errorf("a page that cannot be read: %w: %.300s", err, body)
 	}
-	var p Page
+	p := Page{Standby: answer.Standby}
 	for _, i := range answer.Items {
 		e := Entry{User: i.UserID, At: i.LikedAt}
 		for _, at := range []time.Time{i.FavoritedAt, i.FollowedAt} {

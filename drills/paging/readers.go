@@ -45,6 +45,7 @@ type Figures struct {
 	Readings int64         `json:"readings"` // lists read to their ends
 	Pages    int64         `json:"pages"`
 	Entries  int64         `json:"entries"`
+	Standby  int64         `json:"standby"` // pages that standbys had a part in
 	Refused  int64         `json:"refused"` // pages answered with 503 and Retry-After
 	Slowest  time.Duration `json:"slowestNs"`
 }
@@ -165,6 +166,9 @@ func (r *Readers) ask(ctx context.Context, list string, size int, after string) 
 			r.count(func(f *Figures) {
 				f.Pages++
 				f.Entries += int64(len(p.Entries))
+				if p.Standby {
+					f.Standby++
+				}
 				f.Slowest = max(f.Slowest, took)
 			})
 			return p, true

@@ -127,6 +127,10 @@ type Likers struct {
 	// Advertise is host:port at which query processes reach it; port 0 is the
 	// one listened on. Empty: the address listened on.
 	Advertise string `koanf:"advertise"`
+	// MaxStandbyStaleness is how old a list may be, by its oldest seal, that a
+	// hot standby answers while the owner of its partition is away: at most an
+	// hour. 0: standbys are never asked. Of query processes.
+	MaxStandbyStaleness time.Duration `koanf:"max_standby_staleness"`
 	// TLS of both sides: likers processes show cert_file, believe only query
 	// processes whose certificate ca_file signed, and the other way round.
 	TLS TLS `koanf:"tls"`
@@ -174,7 +178,7 @@ func Default() Config {
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
-		Likers:            Likers{Listen: "127.0.0.1:0"},
+		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",

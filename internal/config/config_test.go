@@ -120,6 +120,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"likers.listen":               func(c *Config) { c.Likers.Listen = "8082" },
 		"likers.advertise is not set": func(c *Config) { c.Likers.Listen = "[::]:8082" },
 		"likers.advertise \"0.0.0.0":  func(c *Config) { c.Likers.Advertise = "0.0.0.0:8082" },
+		"max_standby_staleness":       func(c *Config) { c.Likers.MaxStandbyStaleness = 2 * time.Hour },
 		"likers.tls needs":            func(c *Config) { c.Likers.TLS = TLS{Enabled: true, CAFile: "x"} },
 		"likers.tls.enabled":          func(c *Config) { c.Likers.TLS = TLS{CAFile: "x"} },
 		"api.listen":                  func(c *Config) { c.API.Listen = "8080" },

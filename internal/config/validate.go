@@ -130,6 +130,9 @@ func (c Config) validateServing(p *problems) {
 func (l Likers) validate(p *problems) {
 	checkAddress(p, "likers.listen", l.Listen, 0)
 	l.TLS.validate(p, "likers.tls")
+	if l.MaxStandbyStaleness < 0 || l.MaxStandbyStaleness > time.Hour {
+		p.add("likers.max_standby_staleness", "%v is not in 0..1h", l.MaxStandbyStaleness)
+	}
 	if l.TLS.Enabled && (l.TLS.CertFile == "" || l.TLS.CAFile == "") {
 		p.add("likers.tls", "needs cert_file, key_file and ca_file: both sides show who they are")
 	}

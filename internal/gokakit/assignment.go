@@ -83,6 +83,9 @@ func (a *attempt) recovered(n int, s *store) error {
 	owned := whole && (a.assigned[n] || a.cfg.weak.has(WithoutOwnership))
 	a.mu.Unlock()
 	if !owned {
+		if whole {
+			p.follow(a)
+		}
 		return nil
 	}
 	return p.own(a)

@@ -21,7 +21,7 @@ type Partition struct {
 	mu     sync.Mutex
 	lost   bool // for good: a partition that comes back is a new one
 	cancel context.CancelCauseFunc
-	owned  chan struct{} // closed when the owner's Run has returned; nil when not running
+	owned  chan struct{} // closed when the owner's Run or Follow has returned; nil when not running
 }
 
 // Owner accompanies a partition of a table while it is owned.
@@ -45,6 +45,15 @@ type Performer interface {
 	// error fails the processor, which then sees the records again. It must not
 	// keep effects.
 	Perform(effects []any) error
+}
+
+// Follower is an Owner that also accompanies a partition while it is kept warm
+// here and owned elsewhere (ProcessorConfig.HotStandby).
+type Follower interface {
+	Owner
+	// Follow runs, as Run does, from when the log is read as far as it went at
+	// the opening, while what comes is read on.
+	Follow(ctx context.Context) error
 }
 
 // Owner is what NewOwner made for this partition.
@@ -137,23 +146,35 @@ func (p *Partition) own(a *attempt) error {
 			return err
 		}
 	}
-	if p.owner == nil {
-		return nil
+	if p.owner != nil {
+		p.accompany(a, p.owner.Run)
 	}
+	return nil
+}
+
+// follow keeps a partition that is owned elsewhere.
+func (p *Partition) follow(a *attempt) {
+	if f, ok := p.owner.(Follower); ok {
+		p.accompany(a, f.Follow)
+	}
+}
+
+// accompany runs beside the partition until it is lost. Of a partition that is
+// reopened, whoever comes first stays.
+func (p *Partition) accompany(a *attempt, run func(context.Context) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lost {
-		return nil
+	if p.lost || p.owned != nil {
+		return
 	}
 	ctx, cancel := context.WithCancelCause(a.ctx)
 	p.cancel, p.owned = cancel, make(chan struct{})
 	go func() {
 		defer close(p.owned)
-		if err := a.guard(func() error { return p.owner.Run(ctx) }); err != nil && ctx.Err() == nil {
+		if err := a.guard(func() error { return run(ctx) }); err != nil && ctx.Err() == nil {
 			a.fail(fmt.Errorf("group %s, partition %d: %w", a.group, p.number, err))
 		}
 	}()
-	return nil
 }
 
 // repair writes the winners again, byte for byte: a repair is no event, and

@@ -15,6 +15,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,7 @@ type Directory struct {
 
 	mu    sync.Mutex
 	at    map[int]string // address by partition
+	all   []string       // addresses of all members
 	asked time.Time      // when the broker was asked last
 }
 
@@ -125,6 +127,15 @@ func (d *Directory) Forget(partition int, address string) {
 	}
 }
 
+// Others are the addresses of the group's other members than the one at an
+// address, as they were known last; with hot standbys each of them keeps every
+// partition warm.
+func (d *Directory) Others(address string) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.all), func(a string) bool { return a == address })
+}
+
 // refresh asks the broker. While the group is rebalanced the broker shows
 // neither member data nor assignments: what is known stays, since the old
 // owners serve on until they have let go.
@@ -153,14 +164,14 @@ func (d *Directory) refresh(ctx context.Context) error {
 	if g.State != "Stable" {
 		return fmt.Errorf("group %s is %s: %w", d.cfg.Group, g.State, ErrNoOwner)
 	}
-	d.at = addresses(g, d.cfg.Topic)
+	d.at, d.all = addresses(g, d.cfg.Topic)
 	return nil
 }
 
-// addresses reads who owns which partition of a topic; members that tell no
-// address are left out.
-func addresses(g kadm.DescribedGroup, topic string) map[int]string {
-	at := map[int]string{}
+// addresses reads who owns which partition of a topic, and who is there at all;
+// members that tell no address are left out.
+func addresses(g kadm.DescribedGroup, topic string) (at map[int]string, all []string) {
+	at = map[int]string{}
 	for _, m := range g.Members {
 		joined, ok := m.Join.AsConsumer()
 		assigned, okToo := m.Assigned.AsConsumer()
@@ -171,6 +182,7 @@ func addresses(g kadm.DescribedGroup, topic string) map[int]string {
 		if err := data.UnmarshalVT(joined.UserData); err != nil || data.Address == "" {
 			continue
 		}
+		all = append(all, data.Address)
 		for _, t := range assigned.Topics {
 			if t.Topic != topic {
 				continue
@@ -180,5 +192,6 @@ func addresses(g kadm.DescribedGroup, topic string) map[int]string {
 			}
 		}
 	}
-	return at
+	slices.Sort(all)
+	return at, slices.Compact(all)
 }

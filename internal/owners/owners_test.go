@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -104,6 +105,9 @@ func TestOwnersAreFoundInTheGroup(t *testing.T) {
 	stopTwo()
 	stopTwo = member(t, brokers, topo, "two", "two:2")
 	await(t, d, "one:1", "two:2")
+	if others := d.Others("one:1"); !slices.Equal(others, []string{"two:2"}) || len(d.Others("")) != 2 {
+		t.Errorf("other members than one are %v", others)
+	}
 	stopTwo()
 	await(t, d, "one:1") // once two's session has run out
 	member(t, brokers, topo, "silent", "")
@@ -185,7 +189,7 @@ func TestTheBrokerIsAskedOnAMiss(t *testing.T) {
 
 // Member data of other software, or of a version to come, is no address.
 func TestForeignMembers(t *testing.T) {
-	if at := addresses(kadm.DescribedGroup{Members: []kadm.DescribedGroupMember{{MemberID: "foreign"}}}, "topic"); len(at) != 0 {
-		t.Errorf("%v", at)
+	if at, all := addresses(kadm.DescribedGroup{Members: []kadm.DescribedGroupMember{{MemberID: "foreign"}}}, "topic"); len(at)+len(all) != 0 {
+		t.Errorf("%v, %v", at, all)
 	}
 }

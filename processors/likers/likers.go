@@ -56,6 +56,7 @@ type Likers struct {
 
 	mu    sync.RWMutex
 	owned map[int]*gokakit.Partition // whole, and no other process writes them
+	warm  map[int]*gokakit.Partition // owned elsewhere, and read on here
 }
 
 // New checks the configuration; it does not talk to Kafka yet.
@@ -69,7 +70,7 @@ func New(cfg Config) (*Likers, error) {
 	if err := cfg.Reverse.Check(cfg.Topology.Config.LikerPartitions, cfg.Topology.Config.ReverseShards); err != nil {
 		return nil, fmt.Errorf("likers: %w", err)
 	}
-	l := &Likers{cfg: cfg, quarantine: cfg.Topology.Topic(topology.Quarantine), owned: map[int]*gokakit.Partition{}}
+	l := &Likers{cfg: cfg, quarantine: cfg.Topology.Topic(topology.Quarantine), owned: map[int]*gokakit.Partition{}, warm: map[int]*gokakit.Partition{}}
 	var err error
 	if l.quarantined, err = quarantine.NewTally(topology.LikersGroup, cfg.Registerer, cfg.Logger); err != nil {
 		return nil, err

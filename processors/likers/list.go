@@ -18,6 +18,9 @@ type ListQuery struct {
 	Partition  int
 	After      map[int]Frontier // by reverse shard; one that is missing is read from its newest entry
 	Limit      int              // 1..MaxPage
+	// Standby takes the answer of a partition that is kept warm here and owned
+	// elsewhere, too.
+	Standby bool
 }
 
 // List is the beginning of what a partition has of a target behind a query's
@@ -26,6 +29,9 @@ type List struct {
 	newest.Part
 	AsOf   []*tidemarkv1.SourceWatermark // as Page.AsOf
 	Offset int64                         // as Page.Offset
+	// Standby says that the partition is owned elsewhere: AsOf may be older than
+	// what its owner has told.
+	Standby bool
 }
 
 // List answers from one snapshot of the partition's store. It costs a seek and
@@ -36,7 +42,11 @@ func (l *Likers) List(q ListQuery) (list List, err error) {
 	if err != nil {
 		return List{}, err
 	}
-	err = l.snapshot(q.Partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
+	part := l.served(q.Partition)
+	if part == nil && q.Standby {
+		part, list.Standby = l.followed(q.Partition), true
+	}
+	err = l.snapshot(part, q.Partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
 		list.AsOf, list.Offset = asOf, offset
 		parts := make([]newest.Part, len(shards))
 		for i, shard := range shards {

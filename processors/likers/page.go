@@ -87,7 +87,7 @@ func (l *Likers) Page(q Query) (page Page, err error) {
 		return Page{}, err
 	}
 	partition := l.cfg.Reverse.Partition(q.Kind, q.Target, q.ReverseShard)
-	err = l.snapshot(partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
+	err = l.snapshot(l.served(partition), partition, func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error {
 		part, err := readPart(s, q)
 		page = Page{Generation: q.Generation, Next: q.After, AsOf: asOf, Offset: offset, More: part.More}
 		if n := len(part.Entries); n > 0 {
@@ -116,9 +116,9 @@ func (l *Likers) observe() func(*error) {
 
 // snapshot lets read see one moment of a partition that is served here, and
 // what it includes. Whatever goes wrong is ErrNotReady: the partition was lost
-// meanwhile, or its store has failed and is built anew.
-func (l *Likers) snapshot(partition int, read func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error) error {
-	part := l.served(partition)
+// meanwhile, or its store has failed and is built anew. part is nil when it is
+// not served here.
+func (l *Likers) snapshot(part *gokakit.Partition, partition int, read func(s *gokakit.Snapshot, asOf []*tidemarkv1.SourceWatermark, offset int64) error) error {
 	if part == nil {
 		return fmt.Errorf("partition %d: %w", partition, ErrNotReady)
 	}

@@ -27,7 +27,8 @@ type ServerConfig struct {
 	Logger *slog.Logger
 }
 
-// Server answers other processes for the partitions that Likers owns
+// Server answers other processes for the partitions that Likers owns, and for
+// those that it keeps warm to who asks for that
 // (tidemark.v1.LikersService). It has no users: whoever reaches it and, with
 // TLS, shows a certificate that is believed, may read every list.
 type Server struct {
@@ -107,7 +108,7 @@ func (s *Server) ListLikers(ctx context.Context, req *tidemarkv1.ListLikersReque
 	if err != nil {
 		return nil, coded(err)
 	}
-	resp := &tidemarkv1.ListLikersResponse{More: list.More, AsOf: list.AsOf, Offset: list.Offset}
+	resp := &tidemarkv1.ListLikersResponse{More: list.More, AsOf: list.AsOf, Offset: list.Offset, Standby: list.Standby}
 	for _, e := range list.Entries {
 		resp.Entries = append(resp.Entries, &tidemarkv1.LikerEntry{UserId: e.User, LikedAtUs: e.LikedAtUs, Version: e.Version})
 	}
@@ -120,7 +121,7 @@ func listQuery(req *tidemarkv1.ListLikersRequest) (ListQuery, error) {
 	}
 	q := ListQuery{
 		Generation: req.Generation, Kind: topology.Kind(req.Kind), Target: req.TargetId,
-		Partition: int(req.Partition), Limit: int(req.Limit), After: make(map[int]Frontier, len(req.After)),
+		Partition: int(req.Partition), Limit: int(req.Limit), Standby: req.Standby, After: make(map[int]Frontier, len(req.After)),
 	}
 	for _, a := range req.After {
 		shard := int(a.GetReverseShard())

@@ -221,6 +221,83 @@ func TestFirstAnswerOfANewOwnerIsWhole(t *testing.T) {
 	all.Wait()
 }
 
+// A hot standby answers who asks for it, what its owner has shown, and says
+// that it is one; it answers nobody else. It goes on while the owner is gone.
+func TestHotStandbyAnswers(t *testing.T) {
+	const users = 500
+	brokers := testenv.Kafka(t)
+	topo := testTopology(testenv.Prefix(t))
+	testenv.CreateTopics(t, brokers, topo)
+	cl := producer(t, brokers)
+	var both [2]*Likers
+	var stop [2]func()
+	for i := range both {
+		cfg := testConfig(brokers, topo, t.TempDir(), 0)
+		cfg.Instance, cfg.HotStandby = fmt.Sprintf("member%d", i), true
+		l, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both[i], stop[i] = l, start(t, l)
+	}
+	g := both[0].cfg.Reverse
+	var records []*kgo.Record
+	want := map[int]int{} // users by partition
+	for i := range users {
+		c := like(g, fmt.Sprintf("u%d", i), "V1", 1, topology.Liked, int64(1+i))
+		want[int(c.Reverse.Partition)]++
+		records = append(records, likerRecord(t, topo, c))
+	}
+	produce(t, cl, records...)
+	answer := func(l *Likers, partition int, standby bool) (List, error) {
+		return l.List(ListQuery{Generation: 1, Kind: topology.Like, Target: "V1", Partition: partition, Limit: MaxPage, Standby: standby})
+	}
+	owner := map[int]int{}
+	whole := func() error { // each partition at its owner, and at the other one
+		for partition, n := range want {
+			for i, l := range both {
+				own, err := answer(l, partition, false)
+				if err == nil && len(own.Entries) == n {
+					owner[partition] = i
+					continue
+				}
+				if !errors.Is(err, ErrNotReady) {
+					return fmt.Errorf("partition %d at member %d: %d of %d users, %w", partition, i, len(own.Entries), n, err)
+				}
+				warm, err := answer(l, partition, true)
+				if err != nil || len(warm.Entries) != n || !warm.Standby {
+					return fmt.Errorf("partition %d at standby %d: %d of %d users, standby %v, %w", partition, i, len(warm.Entries), n, warm.Standby, err)
+				}
+			}
+			if l, err := answer(both[owner[partition]], partition, true); err != nil || l.Standby {
+				return fmt.Errorf("partition %d: its owner says that it is a standby: %v, %w", partition, l.Standby, err)
+			}
+		}
+		members := map[int]bool{}
+		for _, i := range owner {
+			members[i] = true
+		}
+		if len(members) != 2 {
+			return fmt.Errorf("owners are %v", owner)
+		}
+		return nil
+	}
+	testenv.Eventually(t, time.Minute, whole)
+	stop[0]() // missed for a session
+	for partition, n := range want {
+		if owner[partition] != 0 {
+			continue
+		}
+		l, err := answer(both[1], partition, true)
+		if err == nil && (len(l.Entries) != n || l.Offset != int64(n-1)) {
+			t.Errorf("partition %d: %d of %d users, offset %d", partition, len(l.Entries), n, l.Offset)
+		}
+		if err != nil && !errors.Is(err, ErrNotReady) { // the session was over
+			t.Error(err)
+		}
+	}
+}
+
 // start runs l until stop.
 func start(t *testing.T, l *Likers) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())

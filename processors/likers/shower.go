@@ -19,7 +19,7 @@ type shower struct {
 
 func (l *Likers) newShower(part *gokakit.Partition) gokakit.Owner {
 	if l.cfg.Weakness.Has(gokakit.WithoutWholeList) {
-		l.serve(part)
+		l.serve(l.owned, part)
 	}
 	return &shower{likers: l, part: part, wake: make(chan struct{}, 1)}
 }
@@ -38,8 +38,8 @@ func (s *shower) Run(ctx context.Context) error {
 	if all, err := s.catchUp(ctx); err != nil || !all {
 		return err
 	}
-	s.likers.serve(s.part)
-	defer s.likers.withdraw(s.part)
+	s.likers.serve(s.likers.owned, s.part)
+	defer s.likers.withdraw(s.likers.owned, s.part)
 	for {
 		all, err := s.part.Show()
 		if err != nil {
@@ -55,6 +55,25 @@ func (s *shower) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-s.wake:
+		}
+	}
+}
+
+// Follow shows what the owner elsewhere has written, as far as it is read here,
+// until ctx ends. Nobody says when something comes, so it looks every show
+// interval.
+func (s *shower) Follow(ctx context.Context) error {
+	if all, err := s.catchUp(ctx); err != nil || !all {
+		return err
+	}
+	s.likers.serve(s.likers.warm, s.part)
+	defer s.likers.withdraw(s.likers.warm, s.part)
+	for {
+		if _, err := s.part.Show(); err != nil {
+			return fmt.Errorf("showing entries of a partition that is kept warm: %w", err)
+		}
+		if !pause.For(ctx, s.likers.cfg.ShowInterval) {
+			return nil
 		}
 	}
 }
@@ -89,21 +108,29 @@ func (s *shower) catchUp(ctx context.Context) (bool, error) {
 	}
 }
 
-func (l *Likers) serve(part *gokakit.Partition) {
+// serve puts a partition among those that answer: owned or warm ones.
+func (l *Likers) serve(among map[int]*gokakit.Partition, part *gokakit.Partition) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.owned[part.Number()] = part
+	among[part.Number()] = part
 }
 
 // withdraw leaves a partition alone that was lost and has come back as another
 // one.
-func (l *Likers) withdraw(part *gokakit.Partition) {
+func (l *Likers) withdraw(among map[int]*gokakit.Partition, part *gokakit.Partition) {
 	l.exports.endAll(part)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.owned[part.Number()] == part {
-		delete(l.owned, part.Number())
+	if among[part.Number()] == part {
+		delete(among, part.Number())
 	}
+}
+
+// followed is a partition that is kept warm here; nil when it is not.
+func (l *Likers) followed(partition int) *gokakit.Partition {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.warm[partition]
 }
 
 // served is the partition that answers; nil when none does here.

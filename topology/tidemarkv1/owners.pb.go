@@ -451,7 +451,10 @@ type ListLikersRequest struct {
 	Limit      uint32 `protobuf:"varint,6,opt,name=limit,proto3" json:"limit,omitempty"`
 	// How far reverse shards of the partition have been told; the others are read
 	// from their newest entry.
-	After         []*ReverseShardPosition `protobuf:"bytes,7,rep,name=after,proto3" json:"after,omitempty"`
+	After []*ReverseShardPosition `protobuf:"bytes,7,rep,name=after,proto3" json:"after,omitempty"`
+	// The answer of a process that does not own the partition, and keeps it warm,
+	// is taken too: as_of says how old it is.
+	Standby       bool `protobuf:"varint,8,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -535,6 +538,13 @@ func (x *ListLikersRequest) GetAfter() []*ReverseShardPosition {
 	return nil
 }
 
+func (x *ListLikersRequest) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
+}
+
 // ReverseShardPosition stands behind an entry of a reverse shard.
 type ReverseShardPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -607,7 +617,9 @@ type ListLikersResponse struct {
 	// seal 0 when none has come.
 	AsOf []*SourceWatermark `protobuf:"bytes,3,rep,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	// Offset of the table's log that the answer includes.
-	Offset        int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	Offset int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	// The answer is not the owner's, but that of one who keeps the partition warm.
+	Standby       bool `protobuf:"varint,5,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +680,13 @@ func (x *ListLikersResponse) GetOffset() int64 {
 		return x.Offset
 	}
 	return 0
+}
+
+func (x *ListLikersResponse) GetStandby() bool {
+	if x != nil {
+		return x.Standby
+	}
+	return false
 }
 
 type LikerEntry struct {
@@ -762,7 +781,7 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\v2!.tidemark.v1.ReverseShardPositionR\x04next\"C\n" +
 	"\x12CloseExportRequest\x12-\n" +
 	"\x06export\x18\x01 \x01(\v2\x15.tidemark.v1.ExportOfR\x06export\"\x15\n" +
-	"\x13CloseExportResponse\"\xfa\x01\n" +
+	"\x13CloseExportResponse\"\x94\x02\n" +
 	"\x11ListLikersRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
@@ -772,16 +791,18 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"\x04kind\x18\x04 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x1b\n" +
 	"\ttarget_id\x18\x05 \x01(\tR\btargetId\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x127\n" +
-	"\x05after\x18\a \x03(\v2!.tidemark.v1.ReverseShardPositionR\x05after\"t\n" +
+	"\x05after\x18\a \x03(\v2!.tidemark.v1.ReverseShardPositionR\x05after\x12\x18\n" +
+	"\astandby\x18\b \x01(\bR\astandby\"t\n" +
 	"\x14ReverseShardPosition\x12#\n" +
 	"\rreverse_shard\x18\x01 \x01(\rR\freverseShard\x12\x1e\n" +
 	"\vliked_at_us\x18\x02 \x01(\x03R\tlikedAtUs\x12\x17\n" +
-	"\auser_id\x18\x03 \x01(\tR\x06userId\"\xa6\x01\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\"\xc0\x01\n" +
 	"\x12ListLikersResponse\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.tidemark.v1.LikerEntryR\aentries\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x121\n" +
 	"\x05as_of\x18\x03 \x03(\v2\x1c.tidemark.v1.SourceWatermarkR\x04asOf\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\x03R\x06offset\"_\n" +
+	"\x06offset\x18\x04 \x01(\x03R\x06offset\x12\x18\n" +
+	"\astandby\x18\x05 \x01(\bR\astandby\"_\n" +
 	"\n" +
 	"LikerEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1e\n" +
