@@ -193,7 +193,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	}
 	env.brokersCommand, env.previous = o.BrokersCommand, o.Previous
 	say("starting, %d rounds, seed %d", d.Rounds, o.Seed)
-	s, err := setUp(ctx, d, o, env)
+	s, err := setUp(ctx, d, env)
 	var not stuckError
 	if errors.As(err, &not) {
 		findings.Add(Stuck, "setting up: %v", err)
@@ -208,7 +208,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 	return err
 }
 
-func setUp(ctx context.Context, d Drill, o Options, env environment) (stage, error) {
+func setUp(ctx context.Context, d Drill, env environment) (stage, error) {
 	if d.Bench == System {
 		return newSystem(ctx, env, d.Cell)
 	}
