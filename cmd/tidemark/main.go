@@ -14,7 +14,9 @@
 //	                  ▼
 //	display ─▶ display table
 //	                  ▼
-//	queries ─▶ HTTP
+//	queries ─▶ HTTP, own states from Redis first
+//	                  ▲
+//	cachefloor ▶ cachefloor table, then Redis: from facts
 //	                  ▲
 //	privacy ─▶ control database: who may see what, from topic privacy-events
 //

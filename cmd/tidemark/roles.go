@@ -22,7 +22,7 @@ import (
 )
 
 // roleNames lists the roles in the order of the picture in main.go.
-var roleNames = []string{"commands", "cdc", "intake", "projection", "likers", "display", "privacy", "queries"}
+var roleNames = []string{"commands", "cdc", "intake", "projection", "likers", "display", "cachefloor", "privacy", "queries"}
 
 func checkRoles(roles []string) error {
 	for i, r := range roles {
@@ -69,6 +69,7 @@ func (p *process) build(ctx context.Context, roles []string) (actors []actor, cl
 		{has("projection"), b.projection},
 		{has("likers"), b.likers},
 		{has("display"), b.display},
+		{has("cachefloor"), b.cachefloor},
 		{has("privacy"), b.privacy},
 		{has("commands") || has("queries"), func(ctx context.Context) error { return b.api(ctx, has("commands"), has("queries")) }},
 	}

@@ -150,6 +150,8 @@ func needs(roles []string) []config.Part {
 			parts = append(parts, config.PartPostgres, config.PartAuth)
 		case "queries":
 			parts = append(parts, config.PartPostgres, config.PartAuth, config.PartKafka)
+		case "cachefloor":
+			parts = append(parts, config.PartPostgres, config.PartKafka, config.PartRedis)
 		case "cdc", "intake":
 			parts = append(parts, config.PartPostgres, config.PartKafka)
 		default:

@@ -43,11 +43,13 @@ type Config struct {
 	// Redis is a redis:// or rediss:// URL; empty runs without a cache.
 	Redis string `koanf:"redis"`
 
-	API    API    `koanf:"api"`
-	Likers Likers `koanf:"likers"`
-	Ops    Ops    `koanf:"ops"`
-	Auth   Auth   `koanf:"auth"`
-	Log    Log    `koanf:"log"`
+	Cache   Cache   `koanf:"cache"`
+	API     API     `koanf:"api"`
+	Likers  Likers  `koanf:"likers"`
+	Exports Exports `koanf:"exports"`
+	Ops     Ops     `koanf:"ops"`
+	Auth    Auth    `koanf:"auth"`
+	Log     Log     `koanf:"log"`
 
 	// StateDir holds local stores, below it one folder per instance. It is a
 	// cache of the table topics: losing it costs a recovery, never data.
@@ -136,6 +138,32 @@ type Likers struct {
 	TLS TLS `koanf:"tls"`
 }
 
+// Cache is how Redis is used. It accelerates and never decides: each process may
+// have other settings, but for RelationBuckets.
+type Cache struct {
+	// RelationBuckets that a user's relations are spread over in Redis, 1..64; of
+	// generations begun from now on. More than one costs memory, and keeps single
+	// keys small where users have hundreds of thousands of relations.
+	RelationBuckets int `koanf:"relation_buckets"`
+	// RebuildRate at which a rebuilding reads relations from the shards, per
+	// second, 100..10000000.
+	RebuildRate int `koanf:"rebuild_rate"`
+	// ReadTimeout after which a query does without the cache, 1ms..10s.
+	ReadTimeout time.Duration `koanf:"read_timeout"`
+	// FallbackReads are the queries of one shard that may read what the cache does
+	// not have at a time, 1..1000, per process; as many times 16 may wait.
+	FallbackReads int `koanf:"fallback_reads"`
+}
+
+// Exports are exact lists that are asked for over the API. A queries process
+// with a folder runs them, one at a time.
+type Exports struct {
+	// Dir is where their files are written and served from, below a folder for
+	// each: the same one for all queries processes, or of one process only.
+	// Nothing there is removed. Empty: exports are not served.
+	Dir string `koanf:"dir"`
+}
+
 // Ops is the operators' HTTP interface: health, metrics, profiles. It has no
 // authentication and must not be reachable from outside.
 type Ops struct {
@@ -177,6 +205,7 @@ func Default() Config {
 		ReverseShards:     t.ReverseShards,
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
+		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16},
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},

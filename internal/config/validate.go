@@ -190,6 +190,15 @@ func (c Config) validateRunning(p *problems) {
 			p.add(path, "is %v, not in %v..%v", d, lo, hi)
 		}
 	}
+	between := func(path string, v, lo, hi int) {
+		if v < lo || v > hi {
+			p.add(path, "is %d, not in %d..%d", v, lo, hi)
+		}
+	}
+	between("cache.relation_buckets", c.Cache.RelationBuckets, 1, 64)
+	between("cache.rebuild_rate", c.Cache.RebuildRate, 100, 10_000_000)
+	between("cache.fallback_reads", c.Cache.FallbackReads, 1, 1000)
+	within("cache.read_timeout", c.Cache.ReadTimeout, time.Millisecond, 10*time.Second)
 	within("refresh_interval", c.RefreshInterval, time.Millisecond, time.Minute)
 	within("seal_interval", c.SealInterval, 50*time.Millisecond, time.Hour)
 	if c.StaleBasePolicy != RejectStale && c.StaleBasePolicy != LastCommitWins {

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/processors/cachefloor"
+	"github.com/tidemark/tidemark/relations"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// cacheWriteTimeout is longer than readers wait: a batch is hundreds of entries,
+// and what is given up is only tried again.
+const cacheWriteTimeout = 3 * time.Second
+
+// cachefloor is the one writer of the relation cache, and its keeper.
+func (b *builder) cachefloor(ctx context.Context) error {
+	client, err := b.openCache(cacheWriteTimeout)
+	if err != nil {
+		return err
+	}
+	db, err := b.openControl(ctx)
+	if err != nil {
+		return err
+	}
+	lives := db.WatchCache(cache.Relations)
+	b.add("cachefloor.generations", lives.Run, lives.Ready)
+	f, err := cachefloor.New(cachefloor.Config{
+		Client: b.client, Topology: b.topo, Cache: client, Lives: lives, StateDir: b.stateDir("cachefloor"),
+		Instance: b.cfg.Instance, HotStandby: b.cfg.HotStandby, Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.addKafka("cachefloor", f.Run, f.Ready)
+	outbox, err := relations.OpenOutbox(b.cfg.Postgres)
+	if err != nil {
+		return err
+	}
+	b.close = append(b.close, outbox.Close)
+	kafka, err := b.openKafka()
+	if err != nil {
+		return err
+	}
+	k, err := cachefloor.NewKeeper(cachefloor.KeeperConfig{
+		Control: db, Cache: client, Kafka: kafka, Topology: b.topo, Source: shardRelations{outbox},
+		Buckets: b.cfg.Cache.RelationBuckets, Rate: b.cfg.Cache.RebuildRate, Who: "cachefloor " + b.cfg.Instance, Logger: b.log, Registerer: b.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	b.addKafka("cachefloor.keeper", k.Run, always)
+	return nil
+}
+
+func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
+	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout})
+	if err == nil {
+		b.close = append(b.close, func() { _ = client.Close() })
+	}
+	return client, err
+}
+
+func (b *builder) openControl(ctx context.Context) (*control.DB, error) {
+	db, err := control.Open(ctx, b.cfg.Control)
+	if err == nil {
+		b.close = append(b.close, db.Close)
+	}
+	return db, err
+}
+
+func (b *builder) openKafka(opts ...kgo.Opt) (*kgo.Client, error) {
+	tls, err := b.cfg.Kafka.ClientTLS()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kafkaadmin.Client(b.cfg.Kafka.Brokers, tls, opts...)
+	if err == nil {
+		b.close = append(b.close, client.Close)
+	}
+	return client, err
+}
+
+// shardRelations reads relations for a rebuilding.
+type shardRelations struct{ *relations.Outbox }
+
+func (s shardRelations) Relations(ctx context.Context, shard int, after topology.Relation, limit int) ([]cache.Relation, error) {
+	facts, err := s.Outbox.Relations(ctx, shard, after, limit)
+	page := make([]cache.Relation, len(facts))
+	for i, f := range facts {
+		page[i] = cache.Relation{Relation: f.Relation, State: f.State, Version: f.Version}
+	}
+	return page, err
+}

@@ -1,0 +1,61 @@
+package cachefloor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/topology"
+)
+
+// Hints hand in relations that readers did not find in the cache. A hint may be
+// lost: the next reader gives another one.
+type Hints struct {
+	topology *topology.Topology
+	shards   topology.ShardMap
+	kafka    *kgo.Client
+	recent   *otter.Cache[string, uint64] // version by generation and relation
+	sent     *prometheus.CounterVec
+}
+
+// hintPause is how long the same hint is not given again: the floor takes about
+// as long as the change feed.
+const hintPause = 2 * time.Second
+
+// NewHints makes hints that are sent through a client whose buffer bounds them.
+func NewHints(t *topology.Topology, shards topology.ShardMap, kafka *kgo.Client, reg prometheus.Registerer) (*Hints, error) {
+	h := &Hints{topology: t, shards: shards, kafka: kafka}
+	h.recent = otter.Must(&otter.Options[string, uint64]{MaximumSize: 1 << 16, ExpiryCalculator: otter.ExpiryWriting[string, uint64](hintPause)})
+	h.sent = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_cache_hints_total", Help: "Relations that readers did not find in the cache and handed in, by what became of the hint: sent, repeated (given a moment ago), lost (Kafka did not take it)."}, []string{"result"})
+	for _, result := range []string{"sent", "repeated", "lost"} {
+		h.sent.WithLabelValues(result)
+	}
+	if reg != nil {
+		if err := reg.Register(h.sent); err != nil {
+			return nil, fmt.Errorf("cachefloor: registering metrics: %w", err)
+		}
+	}
+	return h, nil
+}
+
+// Hint hands in a relation as it was read from its shard. It does not wait.
+func (h *Hints) Hint(g cache.Generation, r cache.Relation) {
+	key := fmt.Sprintf("%d|%s", g.ID, r.Key())
+	if version, ok := h.recent.GetIfPresent(key); ok && version >= r.Version {
+		h.sent.WithLabelValues("repeated").Inc()
+		return
+	}
+	h.recent.Set(key, r.Version)
+	h.kafka.TryProduce(context.Background(), Handover(h.topology, h.shards.Shard(r.User), g.ID, r), func(_ *kgo.Record, err error) {
+		if err != nil {
+			h.sent.WithLabelValues("lost").Inc()
+			return
+		}
+		h.sent.WithLabelValues("sent").Inc()
+	})
+}
