@@ -14,6 +14,8 @@
 //	feed-latency  commit to Kafka through both, likewise
 //	freshness   commit to view, end to end in one process
 //	queries     batch queries of 50 targets over HTTP
+//	states      one user's own states, from the shard, behind a filter, and from
+//	            the relation cache, on a real Redis (else skipped)
 //	restart     a killed worker of 2,000,000 relations: on its local store, and on
 //	            an empty disk
 //	            ceiling: its changelog read with franz-go
@@ -50,6 +52,7 @@ var measurements = []measurement{
 	{"feed-latency", benchFeedLatency},
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
+	{"states", benchStates},
 	{"restart", benchRestart},
 	{"death", benchDeath},
 	{"idle", benchIdle},
