@@ -247,7 +247,7 @@ func (r *jsonReader) device() (v, bad string) {
 
 // fields are the names that an object had so far. Its objects have few.
 type fields struct {
-	names [4]string
+	names [5]string
 	n     int
 }
 

@@ -137,6 +137,8 @@ type testAPI struct {
 	lists *fakeLists
 	reg   *prometheus.Registry
 	log   *strings.Builder
+
+	exports *fakeExports
 }
 
 func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
@@ -153,6 +155,8 @@ func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
 	RegisterCommands(ta.api, store)
 	RegisterQueries(ta.api, store, store)
 	RegisterLists(ta.api, ta.lists.sources(t, store))
+	ta.exports = newFakeExports(t)
+	RegisterExports(ta.api, ta.exports, ta.exports.dir)
 	return ta
 }
 

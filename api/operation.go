@@ -22,6 +22,7 @@ type operation struct {
 	summary, description  string
 	params                []*huma.Param
 	body, result          reflect.Type // body nil: none
+	media                 string       // of an answer that is no result but a file
 	problems              []problemKind
 	// handle reads the query, if params has parameters in it, and answers, or gives the problem to answer with.
 	handle func(w http.ResponseWriter, r *http.Request) *Problem
@@ -40,7 +41,12 @@ func (a *API) add(op operation) {
 		Method: op.method, Path: op.path, OperationID: op.id, Tags: []string{op.tag},
 		Summary: op.summary, Description: op.description, Parameters: op.params,
 		Security:  []map[string][]string{{bearerScheme: {}}},
-		Responses: map[string]*huma.Response{"200": answer("application/json", "OK", schemas.Schema(op.result, true, ""))},
+		Responses: map[string]*huma.Response{},
+	}
+	if op.media != "" {
+		h.Responses["200"] = answer(op.media, "OK", &huma.Schema{Type: huma.TypeString, Format: "binary"})
+	} else {
+		h.Responses["200"] = answer("application/json", "OK", schemas.Schema(op.result, true, ""))
 	}
 	problems := append(append([]problemKind(nil), commonProblems...), op.problems...)
 	if op.body != nil {

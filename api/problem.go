@@ -21,21 +21,27 @@ var (
 	kindInvalidRequest     = problemKind{"invalid-request", http.StatusBadRequest, "The request is not valid"}
 	kindUnauthenticated    = problemKind{"unauthenticated", http.StatusUnauthorized, "A valid bearer token is needed"}
 	kindListWithheld       = problemKind{"list-withheld", http.StatusForbidden, "The list is not shown to you"}
+	kindRoleMissing        = problemKind{"role-missing", http.StatusForbidden, "A role is needed"}
 	kindNotFound           = problemKind{"not-found", http.StatusNotFound, "There is no such resource"}
 	kindOperationUnknown   = problemKind{"operation-unknown", http.StatusNotFound, "The operation is not known"}
+	kindExportUnknown      = problemKind{"export-unknown", http.StatusNotFound, "The export is not known"}
+	kindOperationExpired   = problemKind{"operation-expired", http.StatusGone, "The operation is older than operations are kept"}
 	kindMethodNotAllowed   = problemKind{"method-not-allowed", http.StatusMethodNotAllowed, "The resource does not have this method"}
 	kindRequestTimeout     = problemKind{"request-timeout", http.StatusRequestTimeout, "The request body came too slowly"}
 	kindStaleBaseVersion   = problemKind{"stale-base-version", http.StatusConflict, "The relation has changed since the base version"}
+	kindExportNotFinished  = problemKind{"export-not-finished", http.StatusConflict, "The export has no files yet"}
 	kindPageTokenExpired   = problemKind{"page-token-expired", http.StatusGone, "The page token is no longer good"}
 	kindListGenerationGone = problemKind{"list-generation-gone", http.StatusGone, "The list has been built anew since the page token was made"}
 	kindBodyTooLarge       = problemKind{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large"}
 	kindUnsupportedMedia   = problemKind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body must be JSON"}
 	kindKeyReused          = problemKind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another command"}
+	kindTooManyExports     = problemKind{"too-many-exports", http.StatusTooManyRequests, "Too many exports wait or run"}
 	kindInternal           = problemKind{"internal", http.StatusInternalServerError, "The server made a mistake"}
 	kindStoreUnavailable   = problemKind{"store-unavailable", http.StatusServiceUnavailable, "Relations cannot be reached now"}
 	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
 	kindListsUnavailable   = problemKind{"lists-unavailable", http.StatusServiceUnavailable, "The list is not served yet"}
 	kindPrivacyUnavailable = problemKind{"privacy-unavailable", http.StatusServiceUnavailable, "What may be shown cannot be decided now"}
+	kindExportsUnavailable = problemKind{"exports-unavailable", http.StatusServiceUnavailable, "Exports cannot be reached now"}
 	kindIdentityUnverified = problemKind{"identity-unavailable", http.StatusServiceUnavailable, "Tokens cannot be verified now"}
 )
 
@@ -45,6 +51,7 @@ var problemKinds = []problemKind{
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
+	kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindTooManyExports, kindExportsUnavailable,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

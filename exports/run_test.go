@@ -25,6 +25,7 @@ type system struct {
 	walked   []*views.Liker // where each walk began
 	step     int            // likers that Walk tells at once
 	fail     func(told int) error
+	hold     int // Walk waits for the end of its context before so many likers; 0: never
 	open     map[string]bool
 	revision int64
 	gaps     []control.Gap
@@ -69,6 +70,10 @@ func (s *system) Walk(ctx context.Context, l views.ListAt, after *views.Liker, d
 			if err := s.fail(told); err != nil {
 				return err
 			}
+		}
+		if s.hold > 0 && told >= s.hold {
+			<-ctx.Done()
+			return context.Cause(ctx)
 		}
 		if err := do(list[told:min(len(list), told+s.step)]); err != nil {
 			return err

@@ -227,6 +227,9 @@ func (d *devRun) config(infra *infrastructure) (config.Config, error) {
 		return cfg, err
 	}
 	cfg.API.PageTokenKeyFiles = []string{pageKey}
+	if cfg.Exports.Dir, err = filepath.Abs(d.dir.file("exports")); err != nil {
+		return cfg, err
+	}
 	for _, file := range []string{cfg.Auth.HS256KeyFile, pageKey} {
 		if _, err := api.LoadOrCreateKey(file); err != nil {
 			return cfg, err

@@ -250,6 +250,9 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	}
 	b.apiAddr = server.Addr()
 	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)
+		if err := b.exports(ctx, a); err != nil {
+			return err
+		}
 	b.add("api", server.Run, always)
 	return nil
 }
