@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -47,12 +48,25 @@ func (b batch) serve(w http.ResponseWriter, r *http.Request) *Problem {
 	if err != nil {
 		return b.api.countsProblem(ctx, err)
 	}
-	facts, err := b.facts.States(ctx, IdentityOf(ctx).User, b.kind, query.unique)
+	facts, err := b.states(ctx, query)
 	if err != nil {
 		return b.api.storeProblem(ctx, err, "relations cannot be read now: try again")
 	}
 	b.write(w, query, facts, counts)
 	return nil
+}
+
+// leastReader is a RelationReader that may be late, but never below a version.
+type leastReader interface {
+	StatesAtLeast(ctx context.Context, user string, kind topology.Kind, targets []string, least []uint64) ([]relations.Fact, error)
+}
+
+func (b batch) states(ctx context.Context, q batchBody) ([]relations.Fact, error) {
+	user := IdentityOf(ctx).User
+	if r, ok := b.facts.(leastReader); ok {
+		return r.StatesAtLeast(ctx, user, b.kind, q.unique, q.least)
+	}
+	return b.facts.States(ctx, user, b.kind, q.unique)
 }
 
 var answers = sync.Pool{New: func() any { return new([]byte) }}
@@ -80,8 +94,8 @@ func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact,
 
 // appendItem appends a VideoItem or UserItem.
 //
-// A fact below the client's minimum is not a stale read, since facts are read
-// from where they are committed: it is the truth, marked.
+// A fact below the client's minimum is not a stale read, since what is below it in
+// a cache is read from where it is committed: it is the truth, marked.
 func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count, below bool) []byte {
 	out = append(append(append(out, `{"`...), b.itemName...), `":`...)
 	out = appendString(out, id)

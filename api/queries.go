@@ -35,7 +35,7 @@ func RegisterQueries(a *API, facts RelationReader, counts CountReader) {
 		a.add(operation{
 			method: http.MethodPost, path: "/v1/" + b.kind.String() + "-relations/batch-query", id: "query-" + b.kind.String() + "-relations", tag: "queries",
 			summary:     "My relations to a page of targets, and their counts",
-			description: fmt.Sprintf("One item for each of at most %d ids, in the query's order. myState is a committed fact; displayCount is eventually consistent and never decides it. While counts are not ready the answer is 503, never a count of 0.", MaxBatch),
+			description: fmt.Sprintf("One item for each of at most %d ids, in the query's order. myState is a committed fact. Where the deployment has a cache it may be late by as long as a change takes to get there, usually milliseconds: a client that has seen a version asks for it in minRelationVersions. displayCount is eventually consistent and never decides it. While counts are not ready the answer is 503, never a count of 0.", MaxBatch),
 			body:        b.query, result: b.answer,
 			problems: []problemKind{kindStoreUnavailable, kindCountsUnavailable},
 			handle:   b.serve,

@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
@@ -84,6 +85,39 @@ func (b *builder) openKafka(opts ...kgo.Opt) (*kgo.Client, error) {
 		b.close = append(b.close, client.Close)
 	}
 	return client, err
+}
+
+// hintBuffer is how many hints may be on their way; the rest is lost.
+const hintBuffer = 4096
+
+// cachedFacts has queries ask the cache first, if there is one. Readiness does not
+// ask for it.
+func (b *builder) cachedFacts(ctx context.Context, store *relations.Store) (api.RelationReader, error) {
+	if b.cfg.Redis == "" {
+		return store, nil
+	}
+	client, err := b.openCache(b.cfg.Cache.ReadTimeout)
+	if err != nil {
+		return nil, err
+	}
+	db, err := b.openControl(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lives := db.WatchCache(cache.Relations)
+	b.add("cache.generations", lives.Run, always)
+	kafka, err := b.openKafka(kgo.MaxBufferedRecords(hintBuffer))
+	if err != nil {
+		return nil, err
+	}
+	hints, err := cachefloor.NewHints(b.topo, b.shards, kafka, b.metrics)
+	if err != nil {
+		return nil, err
+	}
+	return api.NewCachedRelations(api.CachedConfig{
+		Cache: client, Active: lives.Active, Facts: store, Hint: hints.Hint, Shard: b.shards.Shard, Shards: b.cfg.Shards,
+		FallbackReads: b.cfg.Cache.FallbackReads, Timeout: b.cfg.Cache.ReadTimeout, Registerer: b.metrics,
+	})
 }
 
 // shardRelations reads relations for a rebuilding.

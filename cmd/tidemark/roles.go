@@ -239,7 +239,11 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 			return err
 		}
 		b.addKafka("view", view.Run, view.Ready)
-		api.RegisterQueries(a, store, view)
+		facts, err := b.cachedFacts(ctx, store)
+		if err != nil {
+			return err
+		}
+		api.RegisterQueries(a, facts, view)
 		if err := b.lists(ctx, a, store, view); err != nil {
 			return err
 		}

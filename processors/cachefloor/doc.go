@@ -36,5 +36,6 @@
 // Metrics: tidemark_cachefloor_quarantined_total{reason},
 // tidemark_cachefloor_written_total, tidemark_cachefloor_dropped_total,
 // tidemark_cachefloor_write_errors_total, tidemark_cachefloor_write_seconds,
-// tidemark_cachefloor_rebuilt_relations_total, tidemark_cachefloor_losses_total.
+// tidemark_cachefloor_rebuilt_relations_total, tidemark_cachefloor_losses_total,
+// tidemark_cache_hints_total{result} (in query processes).
 package cachefloor
