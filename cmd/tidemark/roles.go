@@ -247,6 +247,9 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		if err := b.lists(ctx, a, store, view); err != nil {
 			return err
 		}
+		if err := b.exports(ctx, a); err != nil {
+			return err
+		}
 	}
 	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)
 	if err := server.Listen(); err != nil {
@@ -254,9 +257,6 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	}
 	b.apiAddr = server.Addr()
 	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)
-		if err := b.exports(ctx, a); err != nil {
-			return err
-		}
 	b.add("api", server.Run, always)
 	return nil
 }
