@@ -33,7 +33,7 @@ func RegisterCommands(a *API, store CommandStore) {
 				Description: "The operation's id, made by the client, one per command; bound to this user, target and body",
 			}},
 			body: p.body, result: reflect.TypeFor[CommandAnswer](),
-			problems: []problemKind{kindStaleBaseVersion, kindKeyReused, kindStoreUnavailable},
+			problems: []problemKind{kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable},
 			handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 				return c.set(w, r, p.kind)
 			},
@@ -48,7 +48,7 @@ func RegisterCommands(a *API, store CommandStore) {
 			Description: "The command's Idempotency-Key, percent-encoded",
 		}},
 		result:   reflect.TypeFor[OperationAnswer](),
-		problems: []problemKind{kindOperationUnknown, kindStoreUnavailable},
+		problems: []problemKind{kindOperationUnknown, kindOperationExpired, kindStoreUnavailable},
 		handle:   c.operation,
 	})
 }
@@ -74,7 +74,12 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 		return p
 	}
 	res, err := c.store.Set(r.Context(), cmd)
-	if err != nil {
+	switch {
+	case errors.Is(err, relations.ErrOperationExpired):
+		p := expired()
+		p.CurrentRelation = ptr(relationState(res.Current))
+		return p
+	case err != nil:
 		return c.api.storeProblem(r.Context(), err, "the command may or may not be committed: send it again with the same Idempotency-Key")
 	}
 	if res.Operation.Outcome == relations.Rejected {
@@ -155,9 +160,12 @@ func timeOrNull(t time.Time) *time.Time {
 func stale(res relations.Result) *Problem {
 	p := newProblem(kindStaleBaseVersion, "body.baseVersion is not the relation's version: take currentRelation, and send a new command with a new Idempotency-Key if the user still wants it")
 	p.Errors = []FieldError{{Location: "body.baseVersion", Message: "is not the relation's version"}}
-	current := relationState(res.Current)
-	p.CurrentRelation = &current
+	p.CurrentRelation = ptr(relationState(res.Current))
 	return p
+}
+
+func expired() *Problem {
+	return newProblem(kindOperationExpired, "the id tells a time for which operations are no longer kept, so it cannot be told whether this one was decided; it is not decided now: look at the relation, and make a new id if the user still wants it")
 }
 
 // storeProblem is the one place that answers a store's errors. What is not a
@@ -169,6 +177,8 @@ func (a *API) storeProblem(ctx context.Context, err error, detail string) *Probl
 		p := newProblem(kindKeyReused, "header.Idempotency-Key was first used for another command: a key belongs to one user, target and body; make a new one")
 		p.Errors = []FieldError{{Location: "header.Idempotency-Key", Message: "was first used for another command"}}
 		return p
+	case errors.Is(err, relations.ErrOperationExpired):
+		return expired()
 	case errors.Is(err, relations.ErrOperationNotFound):
 		return newProblem(kindOperationUnknown, "no operation of this user has this id: it was not committed, or is no longer kept")
 	case errors.Is(err, relations.ErrInvalid):

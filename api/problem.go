@@ -47,7 +47,7 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []problemKind{
-	kindInvalidRequest, kindUnauthenticated, kindListWithheld, kindNotFound, kindOperationUnknown, kindMethodNotAllowed,
+	kindInvalidRequest, kindUnauthenticated, kindListWithheld, kindNotFound, kindOperationUnknown, kindOperationExpired, kindMethodNotAllowed,
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
@@ -69,7 +69,7 @@ type Problem struct {
 	Status          int            `json:"status" doc:"The HTTP status" example:"400"`
 	Detail          string         `json:"detail,omitempty" doc:"What happened this time and what to do"`
 	Errors          []FieldError   `json:"errors,omitempty" nullable:"false" doc:"The fields at fault"`
-	CurrentRelation *RelationState `json:"currentRelation,omitempty" doc:"With stale-base-version: the relation as it is"`
+	CurrentRelation *RelationState `json:"currentRelation,omitempty" doc:"With stale-base-version, and operation-expired of a command: the relation as it is"`
 
 	retryAfter time.Duration
 	challenge  string // WWW-Authenticate

@@ -76,6 +76,12 @@ func TestRealStore(t *testing.T) {
 	if items.Items[0].MyState != "UNLIKED" || items.Items[1].RelationVersion != 2 || items.Items[0].BelowMinimum {
 		t.Errorf("items: %+v", items)
 	}
+	const lastYear = "01941f29-7c00-7000-8000-000000000001"
+	ta.put(path, lastYear, `{"desiredState":"LIKED"}`, 410, &p)
+	if p.Type != kindOperationExpired.uri() || p.CurrentRelation == nil || p.CurrentRelation.RelationVersion != 2 {
+		t.Errorf("an operation that may be forgotten: %+v", p)
+	}
+	ta.do(request(t, http.MethodGet, "/v1/operations/"+lastYear, ""), 410, nil)
 	store.Close()
 	ta.put(path, "op-104", `{"desiredState":"LIKED"}`, 503, nil)
 }

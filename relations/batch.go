@@ -33,7 +33,8 @@ const (
 	operationsSQL = `
 		SELECT operation_id, user_id, kind, target_id, desired_state, base_version,
 		       outcome, result_state, result_version, created_at
-		FROM command WHERE operation_id = ANY($1::text[])`
+		FROM unnest($1::text[], $2::text[]) AS k (o, u)
+		JOIN command c ON c.operation_id = k.o AND c.user_id = k.u`
 
 	factsSQL = `
 		SELECT r.user_id, r.kind, r.target_id, r.state, r.version, r.state_changed_at
@@ -94,7 +95,8 @@ func lockKeys(batch []*request) []int64 {
 	keys := make([]int64, 0, 2*len(batch))
 	var name []byte
 	for _, r := range batch {
-		name = append(name[:0], r.cmd.OperationID...)
+		// An id has no control character, so no two pairs have one name.
+		name = append(append(append(name[:0], r.cmd.Relation.User...), 0), r.cmd.OperationID...)
 		keys = append(keys, lockKey(operationLockSeed, name))
 		name = r.cmd.Relation.AppendKey(name[:0])
 		keys = append(keys, lockKey(relationLockSeed, name))
@@ -104,23 +106,23 @@ func lockKeys(batch []*request) []int64 {
 }
 
 // load begins the transaction, takes the locks and reads what the batch needs.
-func load(ctx context.Context, conn *pgx.Conn, batch []*request, policy StaleBasePolicy) (*ledger, error) {
+func load(ctx context.Context, conn *pgx.Conn, batch []*request, rules rules) (*ledger, error) {
 	l := &ledger{
-		policy:     policy,
-		operations: make(map[string]decided, len(batch)),
+		rules:      rules,
+		operations: make(map[operationKey]decided, len(batch)),
 		facts:      make(map[topology.Relation]Fact, len(batch)),
 		changes:    make(map[topology.Relation]change, len(batch)),
 	}
-	ids := make([]string, len(batch))
+	ids, owners := make([]string, len(batch)), make([]string, len(batch))
 	users, kinds, targets := relationColumns(batch)
 	for i, r := range batch {
-		ids[i] = r.cmd.OperationID
+		ids[i], owners[i] = r.cmd.OperationID, r.cmd.Relation.User
 	}
 	var b pgx.Batch
 	b.Queue("begin")
 	b.Queue(lockSQL, lockKeys(batch), int64(fenceKey))
 	b.Queue(shardSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now, &l.epoch) })
-	b.Queue(operationsSQL, ids).Query(l.readOperations)
+	b.Queue(operationsSQL, ids, owners).Query(l.readOperations)
 	b.Queue(factsSQL, users, kinds, targets).Query(l.readFacts)
 	return l, conn.SendBatch(ctx, &b).Close()
 }
@@ -143,7 +145,7 @@ func (l *ledger) readOperations(rows pgx.Rows) error {
 		if err != nil {
 			return err
 		}
-		l.operations[d.command.OperationID] = d
+		l.operations[d.command.operation()] = d
 	}
 	return rows.Err()
 }

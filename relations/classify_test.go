@@ -75,7 +75,7 @@ func TestStatementsGoByKeyThoughPlannedOnEmptyTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ sql, args string }{
-		"operations": {operationsSQL, "'{}'"},
+		"operations": {operationsSQL, "'{}','{}'"},
 		"facts":      {factsSQL, "'{}','{}','{}'"},
 		"update":     {updateFactsSQL, "'{}','{}','{}','{}','{}','{}','{}',now(),0,'{}'"},
 	} {

@@ -14,8 +14,8 @@ var (
 	// ErrInvalid says that a call's argument is not acceptable; the message
 	// names the field.
 	ErrInvalid = errors.New("invalid")
-	// ErrOperationConflict says that the operation id was first used for
-	// another user, kind, target, desired state or base version.
+	// ErrOperationConflict says that the user first used the operation id for
+	// another kind, target, desired state or base version.
 	ErrOperationConflict = errors.New("the operation id is bound to another command: use a new id")
 	// ErrOperationNotFound says that the user has no such operation, or that
 	// its record has expired.

@@ -162,7 +162,7 @@ func (c *committer) attempt(ctx context.Context, batch []*request) ([]answer, ve
 
 func (c *committer) transact(ctx context.Context, batch []*request) ([]answer, error) {
 	s := c.shard
-	l, err := load(ctx, c.conn, batch, s.config.StaleBase)
+	l, err := load(ctx, c.conn, batch, s.config.rules())
 	if err != nil {
 		return nil, fmt.Errorf("locking and reading: %w", err)
 	}

@@ -61,10 +61,10 @@ type change struct {
 // stores about them, read after their locks were taken, and ends with what is
 // to be written.
 type ledger struct {
-	policy     StaleBasePolicy
+	rules      rules
 	now        time.Time // of the shard's clock
 	epoch      int64     // of the shard map whose commands may be decided
-	operations map[string]decided
+	operations map[operationKey]decided
 	facts      map[topology.Relation]Fact
 
 	decided     []decided
@@ -84,15 +84,18 @@ func (l *ledger) take(cmd Command) answer {
 	if !ok {
 		current = initialFact(cmd.Relation)
 	}
-	if old, ok := l.operations[cmd.OperationID]; ok {
+	if old, ok := l.operations[cmd.operation()]; ok {
 		if !old.command.same(cmd) {
 			return answer{err: ErrOperationConflict}
 		}
 		return answer{result: Result{Operation: old.result, Current: current, Replayed: true}} // I2
 	}
-	next, outcome := decide(current, cmd, l.policy, l.now)
+	if expired(cmd.OperationID, l.rules.kept, l.now) {
+		return answer{result: Result{Current: current}, err: ErrOperationExpired}
+	}
+	next, outcome := decide(current, cmd, l.rules.policy(cmd.Relation.Kind), l.now)
 	d := decided{command: cmd, result: OperationResult{Outcome: outcome, State: next.State, Version: next.Version, DecidedAt: l.now}}
-	l.operations[cmd.OperationID] = d
+	l.operations[cmd.operation()] = d
 	l.decided = append(l.decided, d)
 	if outcome == Applied {
 		l.apply(current, next, cmd.OperationID)

@@ -65,12 +65,12 @@ func drawCommand(t *rapid.T) Command {
 func TestLedgerAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]StaleBasePolicy{RejectStale, LastCommitWins}).Draw(t, "policy")
-		stored := &ledger{operations: map[string]decided{}, facts: map[topology.Relation]Fact{}}
-		model := model{policy: policy, first: map[string]Command{}, results: map[string]string{}, facts: map[topology.Relation]modelFact{}}
+		stored := &ledger{operations: map[operationKey]decided{}, facts: map[topology.Relation]Fact{}}
+		model := model{policy: policy, first: map[operationKey]Command{}, results: map[operationKey]string{}, facts: map[topology.Relation]modelFact{}}
 		events := map[topology.Relation]uint64{}
 		for range rapid.IntRange(1, 8).Draw(t, "transactions") {
 			now := time.UnixMicro(rapid.Int64Range(1, 1000).Draw(t, "now")) // steps back as it likes
-			l := &ledger{policy: policy, now: now, operations: stored.operations, facts: stored.facts, changes: map[topology.Relation]change{}}
+			l := &ledger{rules: rules{staleBase: policy, kept: time.Hour}, now: now, operations: stored.operations, facts: stored.facts, changes: map[topology.Relation]change{}}
 			before := snapshot(stored.facts)
 			for range rapid.IntRange(1, 20).Draw(t, "commands") {
 				cmd := drawCommand(t)
@@ -123,8 +123,8 @@ func checkLedger(t *rapid.T, l *ledger, before map[topology.Relation]Fact, event
 // model is the specification, one command at a time, without times.
 type model struct {
 	policy  StaleBasePolicy
-	first   map[string]Command
-	results map[string]string
+	first   map[operationKey]Command
+	results map[operationKey]string
 	facts   map[topology.Relation]modelFact
 }
 
@@ -138,13 +138,13 @@ func (m *model) take(c Command) string {
 	if !ok {
 		f.state = c.Relation.Kind.Initial()
 	}
-	if first, ok := m.first[c.OperationID]; ok {
+	if first, ok := m.first[c.operation()]; ok {
 		if !first.same(c) {
 			return "conflict"
 		}
-		return fmt.Sprintf("replayed %s; now %s v%d", m.results[c.OperationID], f.state, f.version)
+		return fmt.Sprintf("replayed %s; now %s v%d", m.results[c.operation()], f.state, f.version)
 	}
-	m.first[c.OperationID] = c
+	m.first[c.operation()] = c
 	outcome := Applied
 	switch {
 	case m.policy == RejectStale && c.BaseVersion != nil && *c.BaseVersion != f.version:
@@ -155,8 +155,8 @@ func (m *model) take(c Command) string {
 		f = modelFact{c.Desired, f.version + 1}
 		m.facts[c.Relation] = f
 	}
-	m.results[c.OperationID] = fmt.Sprintf("%s %s v%d", outcome, f.state, f.version)
-	return fmt.Sprintf("%s; now %s v%d", m.results[c.OperationID], f.state, f.version)
+	m.results[c.operation()] = fmt.Sprintf("%s %s v%d", outcome, f.state, f.version)
+	return fmt.Sprintf("%s; now %s v%d", m.results[c.operation()], f.state, f.version)
 }
 
 func describe(a answer) string {

@@ -23,10 +23,11 @@
 //     again.
 //   - A shard serves the writers of one shard map. A command that another map
 //     routed is refused inside its transaction, and routed again (fence.go).
-//   - An operation id is bound to its first user, kind, target, desired state
-//     and base version, for as long as its command row is kept; another use is
-//     ErrOperationConflict (A3). The id is unique within a shard: a use by a
-//     user of another shard cannot be seen, and is a command of its own.
+//   - An operation id belongs to a user, and is bound to its first kind, target,
+//     desired state and base version for as long as its command row is kept;
+//     another use is ErrOperationConflict (A3). The same id of another user is
+//     another operation, and neither user can tell that there are two. An id
+//     that tells its time, and is older than rows are kept, is refused.
 //   - A command may commit though its caller has gone; Operation tells.
 //     Repeating a lost attempt is safe because of the operation id (I2).
 //

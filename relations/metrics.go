@@ -76,6 +76,8 @@ func outcomeLabel(a answer) string {
 	switch {
 	case errors.Is(a.err, ErrOperationConflict):
 		return "conflict"
+	case errors.Is(a.err, ErrOperationExpired):
+		return "expired"
 	case errors.Is(a.err, errOtherMap):
 		return "other_map"
 	case a.err != nil:

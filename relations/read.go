@@ -72,7 +72,7 @@ func (s *Store) statesOf(ctx context.Context, user string, kind topology.Kind, t
 }
 
 // Operation tells what became of one of the user's commands (A4), or
-// ErrOperationNotFound. A command that is still waiting is not found.
+// ErrOperationNotFound, or ErrOperationExpired. A command that is still waiting is not found.
 func (s *Store) Operation(ctx context.Context, user, operationID string) (Operation, error) {
 	if err := topology.CheckID(user); err != nil {
 		return Operation{}, fmt.Errorf("%w: user id %w", ErrInvalid, err)
@@ -85,6 +85,9 @@ func (s *Store) Operation(ctx context.Context, user, operationID string) (Operat
 		op, err = readOperation(ctx, conn, user, operationID)
 		return err
 	})
+	if errors.Is(err, ErrOperationNotFound) && expired(operationID, s.config.OperationsKept, time.Now()) {
+		err = ErrOperationExpired
+	}
 	if err != nil {
 		return Operation{}, fmt.Errorf("reading an operation: %w", err)
 	}

@@ -141,7 +141,6 @@ func TestA3AnOperationIDIsBoundToItsFirstCommand(t *testing.T) {
 	s := openAt(t, urls, nil)
 	mustSet(t, s, based(command("op", v9001, topology.Liked), 0))
 	for name, c := range map[string]Command{
-		"user":    based(command("op", relation(topology.Like, "u8", "V9001"), topology.Liked), 0),
 		"target":  based(command("op", relation(topology.Like, "u7", "V9002"), topology.Liked), 0),
 		"kind":    based(command("op", relation(topology.Favorite, "u7", "V9001"), topology.Favorited), 0),
 		"state":   based(command("op", v9001, topology.Unliked), 0),

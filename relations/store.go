@@ -24,8 +24,12 @@ type Config struct {
 	// MapInterval, 5 s, for the sake of readers.
 	LoadMap     func(context.Context) (topology.ShardMap, error)
 	MapInterval time.Duration
-	// StaleBase: RejectStale.
-	StaleBase StaleBasePolicy
+	// StaleBase: RejectStale. StaleBaseByKind is instead of it for some kinds.
+	StaleBase       StaleBasePolicy
+	StaleBaseByKind map[topology.Kind]StaleBasePolicy
+	// OperationsKept is how long decided operations are sure to be remembered,
+	// as Retention keeps them: 7 days.
+	OperationsKept time.Duration
 	// CommandTimeout bounds a call that comes without an earlier deadline: 5 s.
 	CommandTimeout time.Duration
 	// QueueLimit is how many commands may wait per shard before callers do: 4096.
@@ -46,6 +50,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.CommandTimeout == 0 {
 		c.CommandTimeout = 5 * time.Second
+	}
+	if c.OperationsKept == 0 {
+		c.OperationsKept = 7 * day
 	}
 	if c.MapInterval == 0 {
 		c.MapInterval = 5 * time.Second
@@ -75,11 +82,21 @@ func (c Config) withDefaults() (Config, error) {
 	if len(c.URLs) == 0 {
 		errs = append(errs, errors.New("there are no PostgreSQL URLs"))
 	}
+	for _, p := range c.StaleBaseByKind {
+		errs = append(errs, p.check())
+	}
+	if c.OperationsKept < time.Hour {
+		errs = append(errs, fmt.Errorf("operations are kept %v, under 1h", c.OperationsKept))
+	}
 	errs = append(errs, c.StaleBase.check(), c.Map.Check(len(c.URLs)))
 	if err := errors.Join(errs...); err != nil {
 		return c, fmt.Errorf("relation store: %w", err)
 	}
 	return c, nil
+}
+
+func (c Config) rules() rules {
+	return rules{staleBase: c.StaleBase, byKind: c.StaleBaseByKind, kept: c.OperationsKept}
 }
 
 // Store is the relation shards. Its methods are safe for concurrent use. A
@@ -186,7 +203,8 @@ func (s *Store) Shards() int { return len(s.shards) }
 
 // Set decides a command and returns when its transaction is committed. A
 // refused base version is not an error but the outcome Rejected. Errors:
-// ErrInvalid; ErrOperationConflict; ErrClosed; ErrUnavailable when the shard
+// ErrInvalid; ErrOperationConflict; ErrOperationExpired, with the current
+// relation in the result; ErrClosed; ErrUnavailable when the shard
 // did not answer by the deadline, and ctx's own error when the caller gave up:
 // after these two the command may still be committed, and Operation, or the
 // same command again, tells.

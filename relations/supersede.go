@@ -23,7 +23,7 @@ func (o *Outbox) Supersede(ctx context.Context, shard int, r topology.Relation, 
 			return err
 		}
 		defer conn.Release() // a transaction that is left open ends with its connection
-		l, err := load(ctx, conn.Conn(), []*request{{cmd: Command{OperationID: operationID, Relation: r}}}, LastCommitWins)
+		l, err := load(ctx, conn.Conn(), []*request{{cmd: Command{OperationID: operationID, Relation: r}}}, rules{})
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/processors/display"
@@ -18,6 +19,7 @@ import (
 	"github.com/tidemark/tidemark/processors/likers"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/relations"
+	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/views"
 )
 
@@ -209,6 +211,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	b.close = append(b.close, db.Close)
 	store, err := relations.Open(ctx, relations.Config{
 		URLs: b.cfg.Postgres, Map: b.shards, LoadMap: db.ShardMap, StaleBase: relations.StaleBasePolicy(b.cfg.StaleBasePolicy),
+		StaleBaseByKind: staleBaseByKind(b.cfg.StaleBase), OperationsKept: b.cfg.CommandRetention,
 		Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
@@ -259,6 +262,17 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)
 	b.add("api", server.Run, always)
 	return nil
+}
+
+// staleBaseByKind has the policies of the kinds that have their own.
+func staleBaseByKind(c config.StaleBase) map[topology.Kind]relations.StaleBasePolicy {
+	own := map[topology.Kind]relations.StaleBasePolicy{}
+	for kind, p := range map[topology.Kind]string{topology.Like: c.Like, topology.Favorite: c.Favorite, topology.Follow: c.Follow} {
+		if p != "" {
+			own[kind] = relations.StaleBasePolicy(p)
+		}
+	}
+	return own
 }
 
 func (b *builder) verifier() (*api.Verifier, error) {

@@ -68,6 +68,8 @@ type Config struct {
 	// StaleBasePolicy judges a command whose base version is not the current
 	// one: RejectStale or LastCommitWins.
 	StaleBasePolicy string `koanf:"stale_base_policy"`
+	// StaleBase has the policies of kinds that differ from it.
+	StaleBase StaleBase `koanf:"stale_base"`
 	// GapHealing says who heals a named gap of the change feed: HealManually
 	// or HealAutomatically.
 	GapHealing string `koanf:"gap_healing"`
@@ -77,6 +79,13 @@ type Config struct {
 	// CommandRetention is how long a retried operation id is recognised,
 	// 24h..87840h.
 	CommandRetention time.Duration `koanf:"command_retention"`
+}
+
+// StaleBase judges stale base versions by kind; empty: as StaleBasePolicy.
+type StaleBase struct {
+	Like     string `koanf:"like"`
+	Favorite string `koanf:"favorite"`
+	Follow   string `koanf:"follow"`
 }
 
 // Values of StaleBasePolicy.

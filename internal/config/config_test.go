@@ -135,6 +135,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"refresh_interval":            func(c *Config) { c.RefreshInterval = 0 },
 		"seal_interval":               func(c *Config) { c.SealInterval = 2 * time.Hour },
 		"stale_base_policy":           func(c *Config) { c.StaleBasePolicy = "toggle" },
+		"stale_base.follow":           func(c *Config) { c.StaleBase.Follow = "toggle" },
 		"gap_healing":                 func(c *Config) { c.GapHealing = "never" },
 		"outbox_retention":            func(c *Config) { c.OutboxRetention = time.Hour },
 		"command_retention":           func(c *Config) { c.CommandRetention = 0 },

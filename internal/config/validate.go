@@ -201,8 +201,16 @@ func (c Config) validateRunning(p *problems) {
 	within("cache.read_timeout", c.Cache.ReadTimeout, time.Millisecond, 10*time.Second)
 	within("refresh_interval", c.RefreshInterval, time.Millisecond, time.Minute)
 	within("seal_interval", c.SealInterval, 50*time.Millisecond, time.Hour)
-	if c.StaleBasePolicy != RejectStale && c.StaleBasePolicy != LastCommitWins {
-		p.add("stale_base_policy", "%q is not one of %s, %s", c.StaleBasePolicy, RejectStale, LastCommitWins)
+	policy := func(path, v string) {
+		if v != RejectStale && v != LastCommitWins {
+			p.add(path, "%q is not one of %s, %s", v, RejectStale, LastCommitWins)
+		}
+	}
+	policy("stale_base_policy", c.StaleBasePolicy)
+	for kind, v := range map[string]string{"like": c.StaleBase.Like, "favorite": c.StaleBase.Favorite, "follow": c.StaleBase.Follow} {
+		if v != "" {
+			policy("stale_base."+kind, v)
+		}
 	}
 	if c.GapHealing != HealManually && c.GapHealing != HealAutomatically {
 		p.add("gap_healing", "%q is not one of %s, %s", c.GapHealing, HealManually, HealAutomatically)
