@@ -69,8 +69,8 @@ func WaitCaughtUp(ctx context.Context, want map[int]uint64, progress func(contex
 	})
 }
 
-// WaitGroups waits until every group of the topology has committed its inputs
-// up to where they end now. When ctx ends first, the error names what is
+// WaitGroups waits until every group whose work is compared has committed its
+// inputs up to where they end now. When ctx ends first, the error names what is
 // behind.
 func WaitGroups(ctx context.Context, client *kadm.Client, t *topology.Topology) error {
 	var ends kadm.ListedOffsets
@@ -104,9 +104,17 @@ func lagError(lags []Lag) error {
 	return fmt.Errorf("%d partitions are not consumed to their end, the farthest: group %s in %s, partition %d, at %d of %d", len(lags), l.Group, l.Topic, l.Partition, l.Committed, l.End)
 }
 
+// compared are the groups whose work is compared. A cache and privacy rules are
+// not, and a deployment may run without those who keep them.
+func compared(t *topology.Topology) []topology.Group {
+	return slices.DeleteFunc(slices.Clone(t.Groups), func(g topology.Group) bool {
+		return g.Name == topology.CacheFloorGroup || g.Name == topology.PrivacyGroup
+	})
+}
+
 func inputEnds(ctx context.Context, client *kadm.Client, t *topology.Topology) (kadm.ListedOffsets, error) {
 	var topics []string
-	for _, g := range t.Groups {
+	for _, g := range compared(t) {
 		for _, in := range g.Inputs {
 			topics = append(topics, t.Topic(in))
 		}
@@ -123,7 +131,7 @@ func inputEnds(ctx context.Context, client *kadm.Client, t *topology.Topology) (
 
 func groupLags(ctx context.Context, client *kadm.Client, t *topology.Topology, ends kadm.ListedOffsets) ([]Lag, error) {
 	var lags []Lag
-	for _, g := range t.Groups {
+	for _, g := range compared(t) {
 		committed, err := client.FetchOffsets(ctx, g.ID)
 		if err == nil {
 			err = committed.Error()
