@@ -74,6 +74,7 @@ const (
 	WithoutRecoveryGate                        // a view answers before it has read its table
 	WithoutDuplicateCheck                      // a handler takes what it has taken before; see Has
 	WithoutWholeList                           // an owner answers with what it has while it reads its log; see Has
+	WithoutCatchUp                             // an owner answers before it shows what was acked when it took over; see Has
 	WithoutPopping                             // a list goes on behind what was fetched, told or not; see Has
 )
 

@@ -35,8 +35,10 @@ func (s *shower) Settled(string, []byte, int64, []gokakit.Derived) {
 // Run shows what is new at most every show interval until ctx ends. It begins
 // when the whole log is read.
 func (s *shower) Run(ctx context.Context) error {
-	if all, err := s.catchUp(ctx); err != nil || !all {
-		return err
+	if !s.likers.cfg.Weakness.Has(gokakit.WithoutCatchUp) {
+		if all, err := s.catchUp(ctx); err != nil || !all {
+			return err
+		}
 	}
 	s.likers.serve(s.likers.owned, s.part)
 	defer s.likers.withdraw(s.likers.owned, s.part)
