@@ -42,6 +42,8 @@ type KeeperConfig struct {
 	Who        string
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // optional
+
+	page int // relations that are read in one step; default defaultPage
 }
 
 // DefaultRebuildRate reads a million relations in half a minute.
@@ -60,6 +62,9 @@ type Keeper struct {
 // NewKeeper makes one.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	cfg.Buckets, cfg.Rate = max(cfg.Buckets, 1), max(cfg.Rate, 0)
+	if cfg.page == 0 {
+		cfg.page = defaultPage
+	}
 	if cfg.Rate == 0 {
 		cfg.Rate = DefaultRebuildRate
 	}

@@ -26,7 +26,7 @@ const (
 	phaseDone       = "done"
 )
 
-const pageSize = 1000 // relations that are handed over in one step
+const defaultPage = 1000 // relations that are handed over in one step
 
 // unfit says why a generation must not be activated.
 type unfit struct{ error }
@@ -138,7 +138,7 @@ func (k *Keeper) readShard(ctx context.Context, g *control.CacheGeneration, shar
 	}
 	for noted := time.Now(); !p.Done; {
 		began := time.Now()
-		page, err := k.cfg.Source.Relations(ctx, shard, after, pageSize)
+		page, err := k.cfg.Source.Relations(ctx, shard, after, k.cfg.page)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (k *Keeper) readShard(ctx context.Context, g *control.CacheGeneration, shar
 			after = page[len(page)-1].Relation
 			p.After, p.Read = after.Key(), p.Read+int64(len(page))
 		}
-		p.Done = len(page) < pageSize
+		p.Done = len(page) < k.cfg.page
 		g.Progress.Shards[shard] = p
 		if p.Done || time.Since(noted) > time.Second {
 			noted = time.Now()

@@ -53,6 +53,7 @@ type rig struct {
 	cache   *cache.Client
 	raw     *redis.Client
 	lives   *endings
+	watch   Lives // in place of lives, if set
 	dir     string
 }
 
@@ -94,8 +95,12 @@ func logger() *slog.Logger {
 // start runs the processor until stop is called.
 func (r *rig) start(c *cache.Client) (stop func()) {
 	r.t.Helper()
+	lives := r.watch
+	if lives == nil {
+		lives = r.lives
+	}
 	f, err := New(Config{
-		Client: gokakit.Client{Brokers: r.brokers, Session: 2 * time.Second}, Topology: r.topo, Cache: c, Lives: r.lives,
+		Client: gokakit.Client{Brokers: r.brokers, Session: 2 * time.Second}, Topology: r.topo, Cache: c, Lives: lives,
 		StateDir: r.dir, Instance: "one", Logger: logger(),
 	})
 	if err != nil {

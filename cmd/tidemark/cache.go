@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/pause"
+)
+
+func newCache() *cobra.Command {
+	cmd := group(&cobra.Command{
+		Use:   "cache",
+		Short: "What Redis holds: its generations, and rebuilding them",
+		Long: "Redis accelerates and never decides: losing it loses nothing. What it holds belongs to a generation, which\n" +
+			"is rebuilt from the shards, verified, and then read. The cachefloor role does so by itself when Redis has\n" +
+			"lost the active one.",
+	})
+	cmd.AddCommand(newCacheStatus(), newCacheRebuild())
+	return cmd
+}
+
+// cacheJSON is a generation as --output json prints it.
+type cacheJSON struct {
+	Family      string                `json:"family"`
+	Generation  uint64                `json:"generation"`
+	Status      string                `json:"status"`
+	Buckets     int                   `json:"buckets"`
+	Reason      string                `json:"reason"`
+	EndedReason string                `json:"endedReason,omitempty"`
+	Progress    control.CacheProgress `json:"progress"`
+	BegunAt     time.Time             `json:"begunAt"`
+	ActivatedAt *time.Time            `json:"activatedAt,omitempty"`
+	EndedAt     *time.Time            `json:"endedAt,omitempty"`
+	// InRedis says whether Redis holds it: yes, no, or why that is not known.
+	InRedis string `json:"inRedis"`
+}
+
+func newCacheStatus() *cobra.Command {
+	cmd := &cobra.Command{Use: "status", Short: "List generations; exit 3 while none is active, or Redis has lost it", Args: noArgs}
+	at := whereFlags(cmd)
+	out := outputFlag(cmd, "table", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		cfg, err := at.load(config.PartControl, config.PartRedis)
+		if err != nil {
+			return err
+		}
+		return cacheStatus(cmd.Context(), cfg, out, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// listedGenerations are shown of each family, beside those that live.
+const listedGenerations = 5
+
+func cacheStatus(ctx context.Context, cfg config.Config, out *output, w io.Writer) error {
+	db, err := control.Open(ctx, cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	redis, err := cache.Open(cache.Config{URL: cfg.Redis, Timeout: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = redis.Close() }()
+	all, err := db.CacheGenerations(ctx, cache.Relations, listedGenerations)
+	if err != nil {
+		return err
+	}
+	list, served := []cacheJSON{}, false
+	for _, g := range all {
+		j := asCacheJSON(g)
+		j.InRedis = inRedis(redis.Held(ctx, g.Generation))
+		served = served || g.Status == control.CacheActive && j.InRedis == "yes"
+		list = append(list, j)
+	}
+	err = out.print(w, list, func(w io.Writer) error { return cacheTable(w, list) })
+	if err == nil && !served {
+		err = errDifferent // the table says why
+	}
+	return err
+}
+
+func asCacheJSON(g control.CacheGeneration) cacheJSON {
+	return cacheJSON{
+		Family: string(g.Family), Generation: g.ID, Status: string(g.Status), Buckets: g.Buckets, Reason: g.Reason, EndedReason: g.EndedReason,
+		Progress: g.Progress, BegunAt: g.BegunAt.UTC(), ActivatedAt: g.ActivatedAt, EndedAt: g.EndedAt,
+	}
+}
+
+func inRedis(err error) string {
+	switch {
+	case err == nil:
+		return "yes"
+	case errors.Is(err, cache.ErrStamp):
+		return "no"
+	}
+	return err.Error()
+}
+
+func cacheTable(w io.Writer, list []cacheJSON) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "FAMILY\tGENERATION\tSTATUS\tIN REDIS\tBEGUN\tPROGRESS\tWHY")
+	for _, g := range list {
+		why := g.Reason
+		if g.EndedReason != "" {
+			why = g.EndedReason
+		}
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", g.Family, g.Generation, g.Status, g.InRedis, g.BegunAt.Format(time.RFC3339), progressWord(g.Progress), why)
+	}
+	return tw.Flush()
+}
+
+func progressWord(p control.CacheProgress) string {
+	read, about := progressOf(p)
+	switch p.Phase {
+	case "reading":
+		return fmt.Sprintf("read %d of about %d", read, about)
+	case "":
+		return "announcing"
+	}
+	return fmt.Sprintf("%s, %d relations", p.Phase, read)
+}
+
+func progressOf(p control.CacheProgress) (read, about int64) {
+	for _, s := range p.Shards {
+		read += s.Read
+		about += max(s.About, s.Read)
+	}
+	return read, about
+}
+
+func newCacheRebuild() *cobra.Command {
+	var execute bool
+	var reason string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "rebuild relations",
+		Short: "Rebuild what Redis says of relations, from the shards",
+		Long: "Begin a new generation of the relation cache. A cachefloor process reads every relation from the shards,\n" +
+			"throttled by cache.rebuild_rate, takes what is committed meanwhile from the facts, compares, and activates\n" +
+			"it. The generation that is active stays so until then. Without --execute nothing is begun.",
+		Args: func(cmd *cobra.Command, given []string) error {
+			if len(given) != 1 || given[0] != string(cache.Relations) {
+				return usagef("%s needs what to rebuild: relations", cmd.CommandPath())
+			}
+			return nil
+		},
+	}
+	at := whereFlags(cmd)
+	as := asFlag(cmd)
+	cmd.Flags().BoolVar(&execute, "execute", false, "begin it")
+	cmd.Flags().StringVar(&reason, "reason", "asked for", "`WHY`, for the audit")
+	cmd.Flags().DurationVar(&wait, "wait", time.Hour, "how long to wait until it is active; 0: not at all")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := at.load(config.PartControl, config.PartRedis)
+		if err != nil {
+			return err
+		}
+		who, err := as.name()
+		if err != nil {
+			return err
+		}
+		db, err := control.Open(cmd.Context(), cfg.Control)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		if !execute {
+			fmt.Fprintf(cmd.OutOrStdout(), "would begin a new generation with %d relation buckets and read every relation at %d/s: give --execute to do so\n", cfg.Cache.RelationBuckets, cfg.Cache.RebuildRate)
+			return nil
+		}
+		g, err := db.BeginCache(cmd.Context(), cache.Relations, cfg.Cache.RelationBuckets, who, reason)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is being rebuilt\n", g.ID)
+		if wait <= 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+		defer cancel()
+		return followRebuild(ctx, db, g.Generation, newScreen(cmd.ErrOrStderr()))
+	}
+	return cmd
+}
+
+const followInterval = 500 * time.Millisecond
+
+// followRebuild shows a rebuilding's progress until it has ended.
+func followRebuild(ctx context.Context, db *control.DB, g cache.Generation, s *screen) error {
+	m := s.meter("rebuilding", 0)
+	defer m.end()
+	for was := ""; ; {
+		all, err := db.CacheGenerations(ctx, g.Family, listedGenerations)
+		if err != nil {
+			return err
+		}
+		for _, now := range all {
+			if now.ID != g.ID {
+				continue
+			}
+			switch now.Status {
+			case control.CacheActive:
+				read, _ := progressOf(now.Progress)
+				s.say("generation %d is active: %d relations read, %d compared, %d in Redis", g.ID, read, now.Progress.Sampled, now.Progress.Entries)
+				return nil
+			case control.CacheFailed, control.CacheRetired:
+				return fmt.Errorf("generation %d has %s: %s", g.ID, now.Status, now.EndedReason)
+			}
+			if text := progressWord(now.Progress); text != was {
+				was = text
+				read, _ := progressOf(now.Progress)
+				m.set(read, text)
+			}
+		}
+		if !pause.For(ctx, followInterval) {
+			return fmt.Errorf("generation %d is not active yet: see `tidemark cache status`: does a cachefloor process run?", g.ID)
+		}
+	}
+}
