@@ -16,6 +16,8 @@
 //	queries     batch queries of 50 targets over HTTP
 //	states      one user's own states, from the shard, behind a filter, and from
 //	            the relation cache, on a real Redis (else skipped)
+//	heads       the first page of a hot list, from the reverse index and from sorted
+//	            sets in a real Redis (else skipped)
 //	restart     a killed worker of 2,000,000 relations: on its local store, and on
 //	            an empty disk
 //	            ceiling: its changelog read with franz-go
@@ -53,6 +55,7 @@ var measurements = []measurement{
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
 	{"states", benchStates},
+	{"heads", benchHeads},
 	{"restart", benchRestart},
 	{"death", benchDeath},
 	{"idle", benchIdle},

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/bits-and-blooms/bloom/v3"
@@ -22,9 +20,6 @@ import (
 
 const (
 	stateTargets = 50 // of a batch
-	stateClients = 4
-	stateRounds  = 7 // in which the ways take turns
-	stateRound   = 300 * time.Millisecond
 	stateBatches = 4000
 	statesWrong  = 0.01 // of the filter's answers for what is not in it
 )
@@ -50,7 +45,7 @@ func benchStates(ctx context.Context) error {
 		return err
 	}
 	defer b.close()
-	fmt.Printf("  batches of %d targets, one shard, real Redis, %d clients, %d turns of %v each;\n  CPU of client and servers per batch, its ratio to that from the shard, median time\n", stateTargets, stateClients, stateRounds, stateRound)
+	fmt.Printf("  batches of %d targets, one shard, real Redis, %d clients, %d turns of %v each;\n  CPU of client and servers per batch, its ratio to that from the shard, median time\n", stateTargets, wayClients, wayTurns, wayTurn)
 	for _, u := range stateUsers {
 		if err := b.fill(ctx, u.users, u.relations); err != nil {
 			return err
@@ -61,7 +56,7 @@ func benchStates(ctx context.Context) error {
 		for _, share := range []float64{0, 0.01, 0.1} {
 			batches := b.batches(share)
 			fmt.Printf("    %2.0f %% of the targets are related to; of %.0f %% of the batches the filter says no to all\n", 100*share, 100*b.spared(batches))
-			if err := b.compare(ctx, batches); err != nil {
+			if err := compareWays(ctx, b.ways(batches)); err != nil {
 				return err
 			}
 		}
@@ -113,20 +108,10 @@ func newStateBench(ctx context.Context) (b *stateBench, err error) {
 	if _, err := b.pool.Exec(ctx, `CREATE TABLE bench_user (user_id text COLLATE "C" PRIMARY KEY, changes bigint NOT NULL)`); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "tidemark-bench-")
-	if err != nil {
+	if b.redis, stop, err = startRedis(ctx); err != nil {
 		return nil, err
 	}
-	b.stop = append(b.stop, func() { _ = os.RemoveAll(dir) })
-	server, err := embedded.StartRedisServer(ctx, embedded.RedisServerConfig{Dir: dir})
-	if err != nil {
-		return nil, err
-	}
-	b.stop = append(b.stop, func() { _ = server.Stop() })
-	if b.redis, err = cache.Open(cache.Config{URL: "redis://" + server.Addr, Timeout: 5 * time.Second}); err != nil {
-		return nil, err
-	}
-	b.stop = append(b.stop, func() { _ = b.redis.Close() })
+	b.stop = append(b.stop, stop)
 	return b, b.redis.Stamp(ctx, b.cached)
 }
 
@@ -253,12 +238,7 @@ func (b *stateBench) spared(batches []stateBatch) float64 {
 	return float64(n) / float64(len(batches))
 }
 
-type stateWay struct {
-	name string
-	ask  func(context.Context, stateBatch) error
-}
-
-func (b *stateBench) ways() []stateWay {
+func (b *stateBench) ways(batches []stateBatch) []way {
 	shard := func(ctx context.Context, user int, targets []string) error {
 		if len(targets) == 0 {
 			return nil
@@ -287,19 +267,22 @@ func (b *stateBench) ways() []stateWay {
 		}
 		return missing, nil
 	}
-	return []stateWay{
-		{"from the shard", func(ctx context.Context, x stateBatch) error { return shard(ctx, x.user, x.targets) }},
-		{"the proof alone", func(ctx context.Context, x stateBatch) error { return proof(ctx, x.user) }},
-		{"filter in RAM, proven, shard for maybe", func(ctx context.Context, x stateBatch) error {
+	on := func(name string, ask func(context.Context, stateBatch) error) way {
+		return way{name, func(ctx context.Context, i int) error { return ask(ctx, batches[i%len(batches)]) }}
+	}
+	return []way{
+		on("from the shard", func(ctx context.Context, x stateBatch) error { return shard(ctx, x.user, x.targets) }),
+		on("the proof alone", func(ctx context.Context, x stateBatch) error { return proof(ctx, x.user) }),
+		on("filter in RAM, proven, shard for maybe", func(ctx context.Context, x stateBatch) error {
 			if err := proof(ctx, x.user); err != nil {
 				return err
 			}
 			return shard(ctx, x.user, maybes(b.filters[x.user], x.targets))
-		}},
-		{"filter in RAM, unproven, shard for maybe", func(ctx context.Context, x stateBatch) error {
+		}),
+		on("filter in RAM, unproven, shard for maybe", func(ctx context.Context, x stateBatch) error {
 			return shard(ctx, x.user, maybes(b.filters[x.user], x.targets))
-		}},
-		{"filter in Redis, unproven, shard for maybe", func(ctx context.Context, x stateBatch) error {
+		}),
+		on("filter in Redis, unproven, shard for maybe", func(ctx context.Context, x stateBatch) error {
 			reply := b.redis.Read(ctx, []cache.Read{cache.Value(b.blob(x.user))})[0]
 			if reply.Err != nil {
 				return reply.Err
@@ -310,74 +293,17 @@ func (b *stateBench) ways() []stateWay {
 				return err
 			}
 			return shard(ctx, x.user, maybes(&f, x.targets))
-		}},
-		{"relation cache, shard for what it lacks", func(ctx context.Context, x stateBatch) error {
+		}),
+		on("relation cache, shard for what it lacks", func(ctx context.Context, x stateBatch) error {
 			missing, err := cached(ctx, x)
 			if err != nil {
 				return err
 			}
 			return shard(ctx, x.user, missing)
-		}},
-		{"relation cache alone", func(ctx context.Context, x stateBatch) error {
+		}),
+		on("relation cache alone", func(ctx context.Context, x stateBatch) error {
 			_, err := cached(ctx, x)
 			return err
-		}},
+		}),
 	}
-}
-
-// compare lets the ways take turns, and prints of each the CPU time that a batch
-// takes of client, PostgreSQL and Redis together, and the median of the turns'
-// medians: under other load on the machine the first moves least.
-func (b *stateBench) compare(ctx context.Context, batches []stateBatch) error {
-	ways := b.ways()
-	cpu, asked, half := make([]time.Duration, len(ways)), make([]int, len(ways)), make([][]float64, len(ways))
-	for range stateRounds {
-		for i, w := range ways {
-			before, err := treeCPU()
-			if err != nil {
-				return err
-			}
-			took, err := b.turn(ctx, w, batches)
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			after, err := treeCPU()
-			if err != nil {
-				return err
-			}
-			cpu[i] += after - before
-			asked[i] += len(took)
-			half[i] = append(half[i], float64(took[len(took)/2].Microseconds()))
-		}
-	}
-	each := func(i int) float64 { return float64(cpu[i].Microseconds()) / float64(asked[i]) }
-	for i, w := range ways {
-		slices.Sort(half[i])
-		fmt.Printf("      %-44s %5.0f core-µs  %5.2f  %6.0f µs\n", w.name, each(i), each(i)/each(0), half[i][len(half[i])/2])
-	}
-	return nil
-}
-
-// turn asks batch after batch for a round, and gives what each took, sorted.
-func (b *stateBench) turn(ctx context.Context, w stateWay, batches []stateBatch) (took []time.Duration, err error) {
-	var mu sync.Mutex
-	end := time.Now().Add(stateRound)
-	var wg sync.WaitGroup
-	for c := range stateClients {
-		wg.Go(func() {
-			var mine []time.Duration
-			var failed error
-			for i := c; failed == nil && (len(mine) == 0 || time.Now().Before(end)); i += stateClients {
-				start := time.Now()
-				failed = w.ask(ctx, batches[i%len(batches)])
-				mine = append(mine, time.Since(start))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			took, err = append(took, mine...), errors.Join(err, failed)
-		})
-	}
-	wg.Wait()
-	slices.Sort(took)
-	return took, err
 }
