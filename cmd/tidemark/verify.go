@@ -18,20 +18,38 @@ import (
 
 func newVerify() *cobra.Command {
 	var deadline time.Duration
+	var redis bool
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare every count and every list with the facts; exit 0 equal, 3 different, 1 could not tell",
 		Long: "Wait until everything committed so far is displayed, then compare, for every target and kind, the\n" +
 			"facts in the shards with the projected relations, the bucket counts and the displayed count, and\n" +
 			"relation by relation the facts with the reverse index (who liked it, since when). All are read\n" +
-			"from the shards and from the tables' own topics, never from a cache.",
+			"from the shards and from the tables' own topics, never from a cache.\n\n" +
+			"With --redis only what Redis holds of relations is compared: every entry of the active generation is\n" +
+			"at most its version floor, and that at most its fact. Traffic may run.",
 		Args: noArgs,
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.Flags().DurationVar(&deadline, "deadline", time.Minute, "`TIME` to wait for the feed to be quiet")
+	cmd.Flags().BoolVar(&redis, "redis", false, "compare what Redis holds, instead of counts and lists")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
+			return err
+		}
+		if redis {
+			cfg, err := at.load(config.PartPostgres, config.PartControl, config.PartKafka, config.PartRedis)
+			if err != nil {
+				return err
+			}
+			report, err := verifyCache(cmd.Context(), cfg)
+			if err == nil {
+				err = out.print(cmd.OutOrStdout(), report, report.WriteTable)
+			}
+			if err == nil && report.Wrong > 0 {
+				err = errDifferent
+			}
 			return err
 		}
 		if deadline <= 0 {

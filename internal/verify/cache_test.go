@@ -1,0 +1,78 @@
+package verify
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/topology"
+	"github.com/tidemark/tidemark/topology/tidemarkv1"
+)
+
+// Each fault is named, and what is merely late or absent is not one.
+func TestCompareCache(t *testing.T) {
+	const liked, unliked = topology.Liked, topology.Unliked
+	type at struct {
+		state  topology.State
+		number uint64
+	}
+	for name, test := range map[string]struct {
+		entry, floor, fact at
+		want               CacheReport
+		text               string
+	}{
+		"agrees":                    {at{liked, 3}, at{liked, 3}, at{liked, 3}, CacheReport{Entries: 1, Floors: 1, Facts: 1}, ""},
+		"late":                      {at{liked, 1}, at{liked, 3}, at{unliked, 4}, CacheReport{Entries: 1, Floors: 1, Facts: 1, Late: 1}, ""},
+		"not cached":                {at{}, at{}, at{liked, 1}, CacheReport{Facts: 1, Absent: 1}, ""},
+		"above its floor":           {at{liked, 5}, at{liked, 3}, at{liked, 5}, CacheReport{Entries: 1, Floors: 1, Facts: 1, Wrong: 1}, "its floor as LIKED at version 3"},
+		"without a floor":           {at{liked, 5}, at{}, at{liked, 5}, CacheReport{Entries: 1, Facts: 1, Wrong: 1}, "its floor as nothing"},
+		"floor above the fact":      {at{}, at{liked, 3}, at{unliked, 2}, CacheReport{Floors: 1, Facts: 1, Wrong: 1}, "its shard as UNLIKED at version 2"},
+		"another state":             {at{unliked, 3}, at{liked, 3}, at{liked, 3}, CacheReport{Entries: 1, Floors: 1, Facts: 1, Wrong: 1}, "Redis has it as UNLIKED"},
+		"a floor of another state":  {at{}, at{unliked, 3}, at{liked, 3}, CacheReport{Floors: 1, Facts: 1, Wrong: 1}, "its floor has it as UNLIKED"},
+		"of a relation that is not": {at{liked, 1}, at{liked, 1}, at{}, CacheReport{Entries: 1, Floors: 1, Wrong: 1}, "its shard as nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rel := topology.Relation{Kind: topology.Like, User: "u7", Target: "V1"}
+			floorRow := func(generation uint64, a at) []byte {
+				v, err := (&tidemarkv1.FloorRow{Body: &tidemarkv1.FloorRow_Relation{Relation: &tidemarkv1.FloorRelation{Generation: generation, State: tidemarkv1.State(a.state), Version: a.number}}}).MarshalVT()
+				if err != nil {
+					t.Fatal(err)
+				}
+				return v
+			}
+			got, err := CompareCache(t.Context(), CacheConfig{
+				Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1},
+				Entries: func(_ context.Context, visit func(cache.Relation) error) error {
+					if test.entry.number == 0 {
+						return nil
+					}
+					return visit(cache.Relation{Relation: rel, State: test.entry.state, Version: test.entry.number})
+				},
+				Floors: func(_ context.Context, each func(int, string, []byte) error) error {
+					if err := each(3, topology.FloorKey(3, 5, rel.Key()), floorRow(5, at{liked, 99})); err != nil || test.floor.number == 0 {
+						return err // an older generation's row, that 7 takes over
+					}
+					return each(3, topology.FloorKey(3, 7, rel.Key()), floorRow(7, test.floor))
+				},
+				Facts: func(_ context.Context, visit func(Fact) error) error {
+					if test.fact.number == 0 {
+						return nil
+					}
+					return visit(Fact{Relation: rel, State: test.fact.state, Version: test.fact.number})
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(got.Examples, "\n")
+			if !strings.Contains(text, test.text) || (text == "") != (test.text == "") {
+				t.Errorf("examples %q, want %q", text, test.text)
+			}
+			got.Examples, test.want.Generation = nil, 7
+			if got.Entries != test.want.Entries || got.Floors != test.want.Floors || got.Facts != test.want.Facts || got.Late != test.want.Late || got.Absent != test.want.Absent || got.Wrong != test.want.Wrong {
+				t.Errorf("report %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
