@@ -37,7 +37,7 @@ type lane struct {
 	batch   []item
 	effects []any
 	writes  []*write
-	rows   []Derived
+	rows    []Derived
 }
 
 // item is an emission, an effect or a barrier.
