@@ -128,7 +128,7 @@ func (c *Client) scan(ctx context.Context, g Generation, visit func(ctx context.
 			}
 			mine := keys[:0]
 			for _, k := range keys {
-				if g.Family.has(k[:strings.Index(k, part)]) {
+				if sort, _, ok := strings.Cut(k, part); ok && g.Family.has(sort) {
 					mine = append(mine, k)
 				}
 			}
