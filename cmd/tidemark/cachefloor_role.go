@@ -90,10 +90,10 @@ func (b *builder) openKafka(opts ...kgo.Opt) (*kgo.Client, error) {
 // hintBuffer is how many hints may be on their way; the rest is lost.
 const hintBuffer = 4096
 
-// cachedFacts has queries ask the cache first, if there is one. Readiness does not
-// ask for it.
+// cachedFacts has queries ask the cache first, if that is wanted. Readiness does
+// not ask for it.
 func (b *builder) cachedFacts(ctx context.Context, store *relations.Store) (api.RelationReader, error) {
-	if b.cfg.Redis == "" {
+	if b.cfg.Redis == "" || !b.cfg.Cache.ReadRelations {
 		return store, nil
 	}
 	client, err := b.openCache(b.cfg.Cache.ReadTimeout)

@@ -150,6 +150,10 @@ type Likers struct {
 // Cache is how Redis is used. It accelerates and never decides: each process may
 // have other settings, but for RelationBuckets.
 type Cache struct {
+	// ReadRelations has batch queries ask Redis before the shards: they may then be
+	// late by as long as the change feed takes, and cost less only where shards are
+	// short and most targets of a query are related to (docs/cache.md).
+	ReadRelations bool `koanf:"read_relations"`
 	// RelationBuckets that a user's relations are spread over in Redis, 1..64; of
 	// generations begun from now on. More than one costs memory, and keeps single
 	// keys small where users have hundreds of thousands of relations.
