@@ -44,7 +44,7 @@ func newLikersRig(t *testing.T, weak gokakit.Weakness) *likersRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.kafka.Close)
-	if r.view, err = views.NewLikers(views.LikersConfig{Client: r.client, Topology: topo, Reverse: r.reverse, Patience: 200 * time.Millisecond, Weakness: weak}); err != nil {
+	if r.view, err = views.NewLikers(views.LikersConfig{Client: r.client, Topology: topo, Reverse: r.reverse, Patience: 500 * time.Millisecond, Weakness: weak}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.view.Close)
