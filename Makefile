@@ -5,7 +5,7 @@ MODULE       := github.com/tidemark/tidemark
 BIN          := $(CURDIR)/.bin
 BUF          := $(BIN)/buf
 GOLANGCI     := $(BIN)/golangci-lint
-TEST_TIMEOUT := 10m
+TEST_TIMEOUT := 20m
 
 # Tools are pinned here and installed into .bin/ when missing or of another
 # version.
