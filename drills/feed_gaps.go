@@ -110,7 +110,7 @@ func (f *feedFault) isNamed(ctx context.Context) error {
 	if len(d.must) == 0 && f.mustHit {
 		return stuckError{fmt.Errorf("shard %d: nothing is missing: the fault did not hit", f.shard)}
 	}
-	return f.named(ctx, d)
+	return f.named(ctx, upTo, d)
 }
 
 // dues are the ids that gaps must name, and may.
@@ -136,18 +136,15 @@ func (f *feedFault) due(ctx context.Context, upTo int64) (dues, error) {
 			d.must = d.must.Union(idset.Of(e.row))
 		}
 	}
+	now, err := f.versions(ctx)
 	d.may = d.must
 	for e, v := range f.lost(came, there) {
 		d.may, d.upTo = d.may.Union(idset.Of(e.row)), max(d.upTo, e.row)
-		now, err := f.version(ctx, v.relation)
-		if err != nil {
-			return d, err
-		}
-		if now <= v.number {
+		if now[v.relation] <= v.number {
 			d.must = d.must.Union(idset.Of(e.row))
 		}
 	}
-	return d, nil
+	return d, err
 }
 
 // lost are the events that came, of which the outbox has no row any more, apart
@@ -178,10 +175,16 @@ func (f *feedFault) rememberLost(ctx context.Context) error {
 	return err
 }
 
-func (f *feedFault) named(ctx context.Context, d dues) error {
+// named compares what is missing with what gaps name. A row that was only on its
+// way has come when it is looked for again: of a shard that went back, intake had
+// compared higher ids before, so that settle waits for nothing.
+func (f *feedFault) named(ctx context.Context, upTo int64, d dues) error {
 	var named idset.Ranges
 	err := await(ctx, namePatience, "naming what is missing", func() (err error) {
-		if named, err = f.namedBy(ctx, d.upTo); err == nil && (len(d.must.Without(named)) > 0 || len(named.Without(d.may)) > 0) {
+		if named, err = f.namedBy(ctx, d.upTo); err != nil || len(d.must.Without(named)) == 0 && len(named.Without(d.may)) == 0 {
+			return err
+		}
+		if d, err = f.due(ctx, upTo); err == nil {
 			err = errors.New("gaps name other rows")
 		}
 		return err
@@ -257,12 +260,25 @@ func (f *feedFault) outbox(ctx context.Context) (there map[event]struct{}, err e
 	return there, err
 }
 
-// version is the relation's as the shard has it, 0 when it has none.
-func (f *feedFault) version(ctx context.Context, r topology.Relation) (n uint64, err error) {
+// versions are those of all relations of the shard.
+func (f *feedFault) versions(ctx context.Context) (now map[topology.Relation]uint64, err error) {
 	err = f.onShard(ctx, f.shard, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM relation WHERE user_id = $1 AND kind = $2 AND target_id = $3", r.User, int16(r.Kind), r.Target).Scan(&n)
+		now = map[topology.Relation]uint64{}
+		rows, err := conn.Query(ctx, "SELECT kind, user_id, target_id, version FROM relation")
+		if err != nil {
+			return err
+		}
+		var kind int16
+		var r topology.Relation
+		var version uint64
+		_, err = pgx.ForEachRow(rows, []any{&kind, &r.User, &r.Target, &version}, func() error {
+			r.Kind = topology.Kind(kind)
+			now[r] = version
+			return nil
+		})
+		return err
 	})
-	return n, err
+	return now, err
 }
 
 // came reads which events intake has passed on.
