@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
 )
 
 // devFlags are what `tidemark dev` may be told.
@@ -244,6 +246,11 @@ func (d *devRun) prepare(ctx context.Context, cfg config.Config) error {
 	if err := migrate(ctx, cfg, func(step string) { d.steps.at("schema: " + step) }); err != nil {
 		return err
 	}
+	if d.flags.redisURL == "" {
+		if err := endCaches(ctx, cfg); err != nil {
+			return err
+		}
+	}
 	d.steps.at("topics")
 	if err := createTopics(ctx, cfg); err != nil {
 		return err
@@ -252,6 +259,23 @@ func (d *devRun) prepare(ctx context.Context, cfg config.Config) error {
 		d.steps.at("roles: " + strings.Join(d.roles, ", "))
 	}
 	return d.dir.writeConfig(cfg)
+}
+
+// endCaches ends the cache generations of a Redis that has just started empty:
+// a loss that each start brings is not worth a warning.
+func endCaches(ctx context.Context, cfg config.Config) error {
+	db, err := control.Open(ctx, cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	all, err := db.CacheGenerations(ctx, cache.Relations, 0)
+	for _, g := range all {
+		if _, e := db.FailCache(ctx, g.Generation, "tidemark dev", "the embedded Redis starts empty"); e != nil {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // readyLine is what a program that started this one waits for on its stdout.
