@@ -44,6 +44,22 @@ func audit(ctx context.Context, tx execer, e Entry) error {
 	return nil
 }
 
+// audited changes something, and writes the line if that changed anything; doing
+// says in an error what was tried.
+func (d *DB) audited(ctx context.Context, doing string, e Entry, sql string, args ...any) (changed bool, err error) {
+	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, sql, args...)
+		if changed = tag.RowsAffected() > 0; err != nil || !changed {
+			return err
+		}
+		return audit(ctx, tx, e)
+	})
+	if err != nil {
+		return false, named(fmt.Errorf("%s: %w", doing, err))
+	}
+	return changed, nil
+}
+
 // Entries lists the audit of a subject, or of all when it is empty, newest
 // first, at most limit.
 func (d *DB) Entries(ctx context.Context, subject string, limit int) (out []Entry, err error) {

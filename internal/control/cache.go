@@ -157,7 +157,7 @@ func (d *DB) ActivateCache(ctx context.Context, g cache.Generation, who string) 
 // FailCache ends a generation that is REBUILDING or ACTIVE as FAILED; changed is
 // false when it is neither.
 func (d *DB) FailCache(ctx context.Context, g cache.Generation, who, reason string) (changed bool, err error) {
-	return d.changeCache(ctx, Entry{Who: who, Action: "cache.failed", Subject: CacheSubject(g.Family, g.ID), Reason: reason},
+	return d.audited(ctx, "changing a cache generation", Entry{Who: who, Action: "cache.failed", Subject: CacheSubject(g.Family, g.ID), Reason: reason},
 		`UPDATE cache_generation SET status = 'FAILED', ended_at = clock_timestamp(), ended_reason = $3
 		 WHERE family = $1 AND id = $2 AND status IN ('REBUILDING', 'ACTIVE')`, g.Family, g.ID, reason)
 }
@@ -188,41 +188,4 @@ func (d *DB) NoteCacheProgress(ctx context.Context, g cache.Generation, p CacheP
 		return false, named(fmt.Errorf("noting a rebuilding's progress: %w", err))
 	}
 	return tag.RowsAffected() == 1, nil
-}
-
-func (d *DB) changeCache(ctx context.Context, e Entry, sql string, args ...any) (changed bool, err error) {
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, args...)
-		if changed = tag.RowsAffected() > 0; err != nil || !changed {
-			return err
-		}
-		return audit(ctx, tx, e)
-	})
-	if err != nil {
-		return false, named(fmt.Errorf("changing a cache generation: %w", err))
-	}
-	return changed, nil
-}
-
-// lockKeeper is the advisory lock of whoever looks after a cache.
-const lockKeeper int64 = 0x7469646563616368
-
-// KeepCache runs keep unless another process looks after the cache; held is false
-// then. The lock, which ends with its connection, only saves work: two that look
-// after it at a time are kept apart by the steps above, each taken once.
-func (d *DB) KeepCache(ctx context.Context, keep func(context.Context) error) (held bool, err error) {
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		return false, named(err)
-	}
-	defer conn.Release()
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", lockKeeper).Scan(&held); err != nil || !held {
-		return false, named(err)
-	}
-	defer func() {
-		if _, err := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", lockKeeper); err != nil {
-			_ = conn.Conn().Close(context.WithoutCancel(ctx))
-		}
-	}()
-	return true, keep(ctx)
 }

@@ -23,29 +23,14 @@ type FeedPause struct {
 // it was paused already: who did so first, and why, stays.
 func (d *DB) PauseFeed(ctx context.Context, shard int, who, reason string) (changed bool, err error) {
 	e := Entry{Who: who, Action: "cdc.paused", Subject: FeedSubject(shard), Reason: reason}
-	return d.changeFeed(ctx, e, "INSERT INTO feed_pause (shard, who, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", shard, who, reason)
+	return d.audited(ctx, "pausing or resuming a change feed", e, "INSERT INTO feed_pause (shard, who, reason) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", shard, who, reason)
 }
 
 // ResumeFeed lets the feed of a shard go on; changed is false when it was not
 // paused.
 func (d *DB) ResumeFeed(ctx context.Context, shard int, who, reason string) (changed bool, err error) {
 	e := Entry{Who: who, Action: "cdc.resumed", Subject: FeedSubject(shard), Reason: reason}
-	return d.changeFeed(ctx, e, "DELETE FROM feed_pause WHERE shard = $1", shard)
-}
-
-// changeFeed audits a change if it changes something.
-func (d *DB) changeFeed(ctx context.Context, e Entry, sql string, args ...any) (changed bool, err error) {
-	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, args...)
-		if changed = tag.RowsAffected() > 0; err != nil || !changed {
-			return err
-		}
-		return audit(ctx, tx, e)
-	})
-	if err != nil {
-		return false, named(fmt.Errorf("pausing or resuming a change feed: %w", err))
-	}
-	return changed, nil
+	return d.audited(ctx, "pausing or resuming a change feed", e, "DELETE FROM feed_pause WHERE shard = $1", shard)
 }
 
 const pausesSQL = "SELECT shard, at, who, reason FROM feed_pause"

@@ -198,18 +198,10 @@ func (d *DB) Reopen(ctx context.Context, g Gap, who, why string) error {
 
 func (d *DB) change(ctx context.Context, g Gap, e Entry, sql string, args ...any) error {
 	e.Subject = g.Subject()
-	err := pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, sql, slices.Concat([]any{g.ID, g.Revision}, args)...)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return ErrGapChanged
-		}
-		return audit(ctx, tx, e)
-	})
-	if err != nil {
-		return named(fmt.Errorf("changing the gap of shard %d, seal %d: %w", g.Shard, g.Seal, err))
+	doing := fmt.Sprintf("changing the gap of shard %d, seal %d", g.Shard, g.Seal)
+	changed, err := d.audited(ctx, doing, e, sql, slices.Concat([]any{g.ID, g.Revision}, args)...)
+	if err == nil && !changed {
+		err = named(fmt.Errorf("%s: %w", doing, ErrGapChanged))
 	}
-	return nil
+	return err
 }

@@ -91,10 +91,12 @@ const (
 	maxFailurePause = time.Minute
 )
 
-// Run keeps the cache until ctx ends; it returns nil then.
+// Run keeps the cache until ctx ends; it returns nil then. That one keeper runs
+// at a time only saves work: two are kept apart by the generations' steps, each
+// taken once.
 func (k *Keeper) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		_, err := k.cfg.Control.KeepCache(ctx, func(ctx context.Context) error {
+		_, err := k.cfg.Control.Exclusively(ctx, "keeping the cache", func(ctx context.Context) error {
 			for {
 				if err := k.step(ctx); err != nil {
 					return err
