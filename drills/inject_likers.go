@@ -48,11 +48,7 @@ func likersRestart(ctx context.Context, s *system, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	if err := r.on(func() error {
-		took, _ := r.now().Stop(stopPatience)
-		s.tallies.stopped(took)
-		return r.start()
-	}); err != nil {
+	if err := s.stopAndStart(r); err != nil {
 		return err
 	}
 	return s.answered(ctx)

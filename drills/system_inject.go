@@ -66,6 +66,14 @@ func (s *system) killAndStart(r *role) error {
 	})
 }
 
+func (s *system) stopAndStart(r *role) error {
+	return r.on(func() error {
+		took, _ := r.now().Stop(stopPatience)
+		s.tallies.stopped(took)
+		return r.start()
+	})
+}
+
 // rolesOf are the processes that run a role.
 func (s *system) rolesOf(name string) (all []*role) {
 	for _, r := range s.processes() {
@@ -126,12 +134,7 @@ func pauseRole(ctx context.Context, s *system, rnd *rand.Rand) error {
 }
 
 func restartRole(ctx context.Context, s *system, rnd *rand.Rand) error {
-	r := s.any(rnd)
-	if err := r.on(func() error {
-		took, _ := r.now().Stop(stopPatience)
-		s.tallies.stopped(took)
-		return r.start()
-	}); err != nil {
+	if err := s.stopAndStart(s.any(rnd)); err != nil {
 		return err
 	}
 	return s.flowing(ctx)

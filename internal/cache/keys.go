@@ -20,9 +20,6 @@ const (
 	Heads     Family = "heads"     // beginnings of long lists
 )
 
-// Families lists them.
-func Families() []Family { return []Family{Relations, Counts, Heads} }
-
 // has tells whether keys that begin so are the family's.
 func (f Family) has(prefix string) bool {
 	_, sort, _ := strings.Cut(prefix, ":")

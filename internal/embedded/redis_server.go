@@ -46,13 +46,9 @@ func StartRedisServer(ctx context.Context, cfg RedisServerConfig) (*RedisServer,
 		return nil, ErrNoRedisServer
 	}
 	if cfg.Port == 0 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("looking for a free port for redis-server: %w", err)
-		}
-		cfg.Port = l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			return nil, err
+		var err error
+		if cfg.Port, err = FreePort(); err != nil {
+			return nil, fmt.Errorf("starting redis-server: %w", err)
 		}
 	}
 	r := &RedisServer{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port)), cfg: cfg}

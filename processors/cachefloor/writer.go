@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -171,9 +172,6 @@ func (w *writer) write(ctx context.Context, g cache.Generation, as cache.Owner, 
 		if ctx.Err() != nil || errors.Is(err, cache.ErrFenced) || time.Since(start) > patience {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait.NextBackOff()):
-		}
+		pause.For(ctx, wait.NextBackOff())
 	}
 }
