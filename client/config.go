@@ -59,7 +59,8 @@ type Config struct {
 	MaxSettled int
 	// Changed is told of a relation whose View changed, by any cause, from any
 	// goroutine, without a lock held. It should return soon: the relation's
-	// next command waits for it. Optional.
+	// next command waits for it. What the journal had is sent at once, so it may
+	// be called before Open returns. Optional.
 	Changed func(View)
 	HTTP    *http.Client // nil: one of its own
 	Logger  *slog.Logger // nil discards. Ids of targets are not logged.

@@ -110,7 +110,7 @@ type run struct {
 	sets   map[Relation]int
 	asked  map[Relation]Confirmed // by queries not answered yet
 
-	mu   sync.Mutex
+	mu   sync.Mutex          // also for writing client: what its journal had is sent while it opens
 	seen map[Relation]uint64 // highest confirmed version that this client told
 	back error               // a version was taken back
 }
@@ -120,7 +120,11 @@ func (r *run) all(ctx context.Context) error {
 	if err := r.open(); err != nil {
 		return err
 	}
-	defer func() { _ = r.client.Close() }() // a failed run ends here
+	defer func() { // a failed run ends here
+		if r.client != nil {
+			_ = r.client.Close()
+		}
+	}()
 	for i, s := range r.plan.Steps {
 		if err := r.step(s); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -136,13 +140,17 @@ func (r *run) open() error {
 	}
 	c.Conflict, c.compactAt = r.plan.Conflict, 2000
 	r.mu.Lock()
-	r.seen = map[Relation]uint64{}
+	r.seen, r.client = map[Relation]uint64{}, nil
 	r.mu.Unlock()
 	c.Changed = r.changed
 	// A disk that fails while the journal is opened is tried again, as an app
 	// would.
 	for range 20 {
-		if r.client, err = start(c, r.disk); err == nil {
+		opened, failed := start(c, r.disk)
+		if err = failed; err == nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.client = opened
 			return nil
 		}
 	}
@@ -155,6 +163,9 @@ func (r *run) changed(v View) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen[v.Relation] = max(r.seen[v.Relation], v.Confirmed.Version)
+	if r.client == nil {
+		return
+	}
 	if now := r.client.View(v.Relation).Confirmed.Version; now < r.seen[v.Relation] {
 		r.back = fmt.Errorf("%v went from version %d back to %d", v.Relation, r.seen[v.Relation], now)
 	}
