@@ -54,7 +54,7 @@ func benchHeads(ctx context.Context) error {
 	}
 	defer stop()
 	g := topology.NewReverseGeneration(1, s.topo.Config.LikerPartitions, s.topo.Config.ReverseShards)
-	all, err := prepareHot(ctx, s, g)
+	all, err := prepareHot(ctx, s, g, headTarget, headLikers)
 	if err != nil {
 		return err
 	}
@@ -120,12 +120,12 @@ type hotLike struct {
 	part int // partition
 }
 
-// prepareHot fills liker-changes with the likers of one target.
-func prepareHot(ctx context.Context, s *stage, g topology.ReverseGeneration) (all []hotLike, err error) {
+// prepareHot fills liker-changes with n likers of a target.
+func prepareHot(ctx context.Context, s *stage, g topology.ReverseGeneration, target string, n int) (all []hotLike, err error) {
 	var failed error
-	for i := range headLikers {
+	for i := range n {
 		at := int64(1_700_000_000_000_000) + int64(i)*1000
-		rel := topology.Relation{Kind: topology.Like, User: fmt.Sprintf("user%07d", i), Target: headTarget}
+		rel := topology.Relation{Kind: topology.Like, User: fmt.Sprintf("user%07d", i), Target: target}
 		c := &tidemarkv1.RelationChange{
 			EventId: "0190f5fe-7a00-7000-8000-000000000000", Kind: tidemarkv1.Kind_KIND_LIKE, UserId: rel.User, TargetId: rel.Target,
 			RelationVersion: 1, State: tidemarkv1.State(topology.Liked), StateChangedAtUs: at, CommittedAtUs: at, CdcOffset: at,

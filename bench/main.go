@@ -6,6 +6,8 @@
 //	            ceiling: consume and produce the same bytes with franz-go
 //	likers      changes listed, changelog acked, beside a broker on the same cores;
 //	            pages of its lists; bytes on disk
+//	pages       pages of a target of 1,000,000 likers from three processes, the first
+//	            and one 1,000 pages deep, and of a target of ten
 //	relations   commands committed by the grouped transaction
 //	            ceiling: bare pgx batches of the same rows
 //	seals       5,000 commands/s with a sealer and without, in turns
@@ -48,6 +50,7 @@ type measurement struct {
 var measurements = []measurement{
 	{"projection", benchProjection},
 	{"likers", benchLikers},
+	{"pages", benchPages},
 	{"relations", benchRelations},
 	{"seals", benchSeals},
 	{"feed", benchFeed},

@@ -38,7 +38,7 @@ func benchRestart(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	r := &restarting{stage: s, dir: dir, spec: workerSpec{Brokers: s.addresses, Topology: s.topo.Config, StateDir: filepath.Join(dir, "state")}}
+	r := &restarting{stage: s, dir: dir, spec: workerSpec{Instance: "bench", Brokers: s.addresses, Topology: s.topo.Config, StateDir: filepath.Join(dir, "state")}}
 	return r.run(ctx)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,18 +15,22 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/drills/proc"
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/processors/likers"
 	"github.com/tidemark/tidemark/processors/projection"
 	"github.com/tidemark/tidemark/topology"
 )
 
-// workerCommand runs a projection alone in a process: workerCommand SPEC, a
+// workerCommand runs one processor alone in a process: workerCommand SPEC, a
 // workerSpec as JSON.
-const workerCommand = "projection-worker"
+const workerCommand = "worker"
 
 type workerSpec struct {
+	Likers   bool            `json:"likers,omitempty"` // answering others; else a projection
+	Instance string          `json:"instance"`
 	Brokers  []string        `json:"brokers"`
 	Topology topology.Config `json:"topology"`
 	StateDir string          `json:"stateDir"`
@@ -49,12 +54,7 @@ func runWorker(spec string) error {
 		return err
 	}
 	reg := prometheus.NewRegistry()
-	p, err := projection.New(projection.Config{
-		Client: gokakit.Client{Brokers: s.Brokers}, Topology: topo,
-		Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
-		StateDir: s.StateDir, Instance: "bench", Registerer: reg,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	run, ready, err := s.processor(topo, reg)
 	if err != nil {
 		return err
 	}
@@ -69,8 +69,44 @@ func runWorker(spec string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	go tell(ctx, p.Ready, reg)
-	return p.Run(ctx)
+	go tell(ctx, ready, reg)
+	return run(ctx)
+}
+
+// processor makes what the worker runs.
+func (s workerSpec) processor(topo *topology.Topology, reg prometheus.Registerer) (run func(context.Context) error, ready func() error, err error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	client := gokakit.Client{Brokers: s.Brokers}
+	if !s.Likers {
+		p, err := projection.New(projection.Config{
+			Client: client, Topology: topo,
+			Manifest: topology.NewManifest(1, 1, 1, topology.DefaultBucketSpace(), topo.Config.CountPartitions),
+			StateDir: s.StateDir, Instance: s.Instance, Registerer: reg, Logger: log,
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.Run, p.Ready, nil
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := likers.New(likers.Config{
+		Client: client, Topology: topo, Reverse: topology.NewReverseGeneration(1, topo.Config.LikerPartitions, topo.Config.ReverseShards),
+		StateDir: s.StateDir, Instance: s.Instance, Advertise: listener.Addr().String(), Registerer: reg, Logger: log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.Go(func() error { return l.Run(ctx) })
+		g.Go(func() error {
+			return likers.NewServer(l, likers.ServerConfig{Listener: listener, Logger: log}).Run(ctx)
+		})
+		return g.Wait()
+	}, l.Ready, nil
 }
 
 // tell writes signs until ctx ends.
@@ -129,7 +165,7 @@ func startWorker(spec workerSpec, dir string) (*worker, error) {
 		return nil, err
 	}
 	w := &worker{started: time.Now(), isReady: make(chan struct{})}
-	w.Process, err = proc.Start(proc.Config{Name: "the worker", Args: []string{workerCommand, string(text)}, Log: filepath.Join(dir, "worker.log"), OnLine: w.hear})
+	w.Process, err = proc.Start(proc.Config{Name: "worker " + spec.Instance, Args: []string{workerCommand, string(text)}, Log: filepath.Join(dir, spec.Instance+".log"), OnLine: w.hear})
 	return w, err
 }
 
