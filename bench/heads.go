@@ -200,7 +200,7 @@ type heads struct {
 // beside which a hash says what each includes: their sizes matter, not their
 // names.
 func newHeads(ctx context.Context, redis *cache.Client, g topology.ReverseGeneration, all []hotLike) (*heads, error) {
-	h := &heads{redis: redis, gen: cache.Generation{Family: cache.Counts, ID: 1, Deployment: "bench"}, keep: map[string]int{}, all: all, key: map[int]cache.Key{}}
+	h := &heads{redis: redis, gen: cache.Generation{Family: cache.Counts, ID: 1, Deployment: "bench", Manifest: 1}, keep: map[string]int{}, all: all, key: map[int]cache.Key{}}
 	if err := redis.Stamp(ctx, h.gen); err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ func (b *stateBench) close() {
 }
 
 func newStateBench(ctx context.Context) (b *stateBench, err error) {
-	b = &stateBench{cached: cache.Generation{Family: cache.Counts, ID: 1, Deployment: "bench"}}
+	b = &stateBench{cached: cache.Generation{Family: cache.Counts, ID: 1, Deployment: "bench", Manifest: 1}}
 	defer func() {
 		if err != nil {
 			b.close()

@@ -250,6 +250,9 @@ func conform(t *testing.T, make func(t *testing.T) rig) {
 	for name, check := range conformance {
 		t.Run(name, func(t *testing.T) { check(t, make(t)) })
 	}
+	for name, check := range countConformance {
+		t.Run("counts: "+name, func(t *testing.T) { check(t, make(t)) })
+	}
 }
 
 func TestEmbeddedRedisConforms(t *testing.T) { conform(t, embeddedRig) }

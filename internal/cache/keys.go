@@ -26,7 +26,7 @@ func (f Family) has(prefix string) bool {
 	switch sort {
 	case "relation":
 		return f == Relations
-	case "count", "count:view":
+	case "count", "count:view", "progress":
 		return f == Counts
 	}
 	return f == Heads && !strings.HasPrefix(prefix, "cache:")
@@ -42,6 +42,9 @@ type Generation struct {
 	Deployment string
 	// Buckets that a user's relations are spread over, from 1; of Relations.
 	Buckets int
+	// Manifest of routes by which every count of the generation was counted; of
+	// Counts.
+	Manifest uint64
 }
 
 // Check says what is wrong with a generation.
@@ -53,6 +56,8 @@ func (g Generation) Check() error {
 		return fmt.Errorf("cache generation %d: deployment %q is no name", g.ID, g.Deployment)
 	case g.Family == Relations && g.Buckets < 1:
 		return fmt.Errorf("cache generation %d: %d relation buckets, not at least 1", g.ID, g.Buckets)
+	case g.Family == Counts && g.Manifest == 0:
+		return fmt.Errorf("cache generation %d: counts without a manifest", g.ID)
 	}
 	return nil
 }
@@ -88,7 +93,7 @@ func (g Generation) parseRelationKey(key string) (kind topology.Kind, user strin
 	sort, _, _ := strings.Cut(name, ":")
 	id, _, ok := strings.Cut(tag, "|")
 	if kind, err = topology.ParseKind(sort); err == nil && ok {
-		user, err = topology.Unescape(strings.NewReplacer("%7B", "{", "%7D", "}").Replace(id))
+		user, err = unescape(id)
 	}
 	if err != nil || !ok {
 		return 0, "", fmt.Errorf("key %.60q is none of a user's relations", key)
@@ -104,15 +109,48 @@ func (g Generation) bucketOf(target string) int {
 	return int(xxhash.Sum64String(target) % uint64(g.Buckets))
 }
 
-// CountKey holds a virtual bucket's count of a target. Target and bucket are in
-// the tag together, so that a hot target is spread over slots.
-func (g Generation) CountKey(kind topology.Kind, target string, vbucket int) Key {
-	return g.newKey(kind.String()+":count", escape(target)+"|vb-"+strconv.Itoa(vbucket))
+// CountKey holds a target's count in one bucket. Target and bucket are in the
+// tag together, so that a hot target is spread over slots.
+func (g Generation) CountKey(kind topology.Kind, target string, bucket int) Key {
+	return g.newKey(kind.String()+":count", escape(target)+"|vb-"+strconv.Itoa(bucket))
 }
 
 // DisplayKey holds a target's displayed count.
 func (g Generation) DisplayKey(kind topology.Kind, target string) Key {
 	return g.newKey(kind.String()+":count:view", escape(target))
+}
+
+// progressKey holds how far the counts of a display partition have come.
+func (g Generation) progressKey(partition int) Key {
+	return g.newKey("count:progress", strconv.Itoa(partition))
+}
+
+// parseCountKey reads whose count a key holds; bucket is -1 for the displayed
+// one. ok is false for a display partition's progress.
+func (g Generation) parseCountKey(key string) (kind topology.Kind, target string, bucket int, ok bool, err error) {
+	name, tag, _ := strings.Cut(key, ":g"+strconv.FormatUint(g.ID, 10)+":{")
+	sort, rest, _ := strings.Cut(name, ":")
+	if rest == "progress" {
+		return 0, "", 0, false, nil
+	}
+	id, isTag := strings.CutSuffix(tag, "}")
+	bucket = -1
+	if rest == "count" {
+		var number string
+		if id, number, isTag = strings.Cut(id, "|vb-"); isTag {
+			bucket, err = strconv.Atoi(number)
+		}
+	}
+	if err == nil {
+		kind, err = topology.ParseKind(sort)
+	}
+	if err == nil {
+		target, err = unescape(id)
+	}
+	if err != nil || !isTag || rest != "count" && rest != "count:view" {
+		return 0, "", 0, false, fmt.Errorf("key %.60q is none of a target's count", key)
+	}
+	return kind, target, bucket, true, nil
 }
 
 // stampKey is the sentinel of a slot.
@@ -127,4 +165,8 @@ func escape(id string) string {
 		id = strings.NewReplacer("{", "%7B", "}", "%7D").Replace(id)
 	}
 	return id
+}
+
+func unescape(tag string) (string, error) {
+	return topology.Unescape(strings.NewReplacer("%7B", "{", "%7D", "}").Replace(tag))
 }

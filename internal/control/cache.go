@@ -46,7 +46,7 @@ type CacheProgress struct {
 	// Phase is announcing, reading, catching-up, verifying or done.
 	Phase string `json:"phase,omitempty"`
 	// Shards has the place in each shard's facts up to which they were handed
-	// over.
+	// over; of counts, how far each display partition is copied.
 	Shards map[int]CacheShardProgress `json:"shards,omitempty"`
 	// Offsets are the ends of the tasks' partitions that must be consumed
 	// before the reading begins, and before the verification.
@@ -72,12 +72,12 @@ func CacheSubject(f cache.Family, id uint64) string { return fmt.Sprintf("cache:
 var ErrCacheRebuilding = errors.New("a cache generation is being rebuilt already")
 
 const cacheSQL = `
-	SELECT g.family, g.id, d.name, g.buckets, g.status, g.reason, g.ended_reason, g.stamped, g.dropped, g.progress, g.begun_at, g.activated_at, g.ended_at
+	SELECT g.family, g.id, d.name, g.buckets, g.manifest, g.status, g.reason, g.ended_reason, g.stamped, g.dropped, g.progress, g.begun_at, g.activated_at, g.ended_at
 	FROM cache_generation g, cache_deployment d`
 
 func scanCache(row pgx.CollectableRow) (g CacheGeneration, err error) {
 	var progress []byte
-	if err := row.Scan(&g.Family, &g.ID, &g.Deployment, &g.Buckets, &g.Status, &g.Reason, &g.EndedReason, &g.Stamped, &g.Dropped, &progress, &g.BegunAt, &g.ActivatedAt, &g.EndedAt); err != nil {
+	if err := row.Scan(&g.Family, &g.ID, &g.Deployment, &g.Buckets, &g.Manifest, &g.Status, &g.Reason, &g.EndedReason, &g.Stamped, &g.Dropped, &progress, &g.BegunAt, &g.ActivatedAt, &g.EndedAt); err != nil {
 		return g, err
 	}
 	return g, json.Unmarshal(progress, &g.Progress)
@@ -99,12 +99,22 @@ func (d *DB) CacheGenerations(ctx context.Context, f cache.Family, limit int) ([
 
 // BeginCache begins a generation, REBUILDING, or says ErrCacheRebuilding. One
 // that is active stays so until the new one takes its place.
-func (d *DB) BeginCache(ctx context.Context, f cache.Family, buckets int, who, reason string) (g CacheGeneration, err error) {
+func (d *DB) BeginCache(ctx context.Context, f cache.Family, buckets int, who, reason string) (CacheGeneration, error) {
+	return d.beginCache(ctx, f, buckets, 0, who, reason)
+}
+
+// BeginCountCache begins a generation of counts, whose counts are all counted by
+// one manifest of routes.
+func (d *DB) BeginCountCache(ctx context.Context, manifest uint64, who, reason string) (CacheGeneration, error) {
+	return d.beginCache(ctx, cache.Counts, 1, manifest, who, reason)
+}
+
+func (d *DB) beginCache(ctx context.Context, f cache.Family, buckets int, manifest uint64, who, reason string) (g CacheGeneration, err error) {
 	err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
 		var id uint64
 		err := tx.QueryRow(ctx, `
-			INSERT INTO cache_generation (family, id, buckets, reason)
-			SELECT $1, coalesce(max(id), 0) + 1, $2, $3 FROM cache_generation WHERE family = $1 RETURNING id`, f, buckets, reason).Scan(&id)
+			INSERT INTO cache_generation (family, id, buckets, manifest, reason)
+			SELECT $1, coalesce(max(id), 0) + 1, $2, $3, $4 FROM cache_generation WHERE family = $1 RETURNING id`, f, buckets, manifest, reason).Scan(&id)
 		if err != nil {
 			return err
 		}

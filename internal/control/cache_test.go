@@ -69,3 +69,34 @@ func TestACacheGenerationsLife(t *testing.T) {
 		t.Errorf("audit %+v: %v", entries, err)
 	}
 }
+
+// Counts name the manifest that they are counted by, and no other family does.
+func TestACountGenerationHasAManifest(t *testing.T) {
+	db := openEmpty(t)
+	g, err := db.BeginCountCache(t.Context(), 7, "ann", "first")
+	if err != nil || g.Family != cache.Counts || g.Manifest != 7 || g.Check() != nil {
+		t.Fatalf("begun %+v: %v", g, err)
+	}
+	if g, err := db.BeginCache(t.Context(), cache.Counts, 1, "ann", "without one"); err == nil {
+		t.Errorf("begun %+v without a manifest", g)
+	}
+	w := db.WatchCache(cache.Counts)
+	w.Look(t.Context())
+	if live := w.Live(); len(live) != 0 {
+		t.Errorf("live before Redis was told: %v", live)
+	}
+	if first, err := db.StampingCache(t.Context(), g.Generation); err != nil || !first {
+		t.Fatal(first, err)
+	}
+	w.Look(t.Context())
+	if live := w.Live(); len(live) != 1 || live[0] != g.Generation {
+		t.Errorf("live: %v", live)
+	}
+	if _, err := db.FailCache(t.Context(), g.Generation, "ann", "over"); err != nil {
+		t.Fatal(err)
+	}
+	w.Look(t.Context())
+	if live := w.Live(); len(live) != 0 {
+		t.Errorf("live after its end: %v", live)
+	}
+}

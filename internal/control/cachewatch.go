@@ -84,6 +84,20 @@ func (w *CacheWatch) Active() (g cache.Generation, ok bool) {
 	return g, false
 }
 
+// Live are the generations to write: those that Redis was told of and that have
+// not ended. What is known may be old; a server that does not hold a generation
+// refuses its writes.
+func (w *CacheWatch) Live() (live []cache.Generation) {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	for _, g := range w.all {
+		if g.Stamped && (g.Status == CacheActive || g.Status == CacheRebuilding) {
+			live = append(live, g.Generation)
+		}
+	}
+	return live
+}
+
 // Ended tells whether a generation is RETIRED or FAILED, for ever.
 func (w *CacheWatch) Ended(g cache.Generation) bool {
 	w.mu.RLock()
