@@ -8,7 +8,8 @@
 //	            pages of its lists; bytes on disk
 //	pages       pages of a target of 1,000,000 likers from three processes, the first
 //	            and one 1,000 pages deep, and of a target of ten
-//	relations   commands committed by the grouped transaction
+//	relations   commands committed by the grouped transaction, by a transaction
+//	            each, and at half the pace
 //	            ceiling: bare pgx batches of the same rows
 //	seals       5,000 commands/s with a sealer and without, in turns
 //	feed        a backlog through the built-in emitter and through Debezium, in

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/relations"
@@ -19,11 +19,14 @@ const (
 	relationCommands = 100_000
 	relationCallers  = 256
 	relationBatch    = 256 // rows of one pgx batch of the ceiling
+	relationSingles  = 16  // connections that commit one command at a time
+	relationSteady   = 5 * time.Second
 )
 
-// benchRelations commits new commands of one shard through the store, then
-// the ceiling: the same three rows per command in bare pgx batches, with no
-// look-up, no lock and no decision.
+// benchRelations commits new commands of one shard through the store, in
+// grouped transactions and one transaction each, at once and at half the pace,
+// and the ceiling: the same three rows per command in bare pgx batches, with
+// no look-up, no lock and no decision.
 func benchRelations(ctx context.Context) error {
 	url, stop, err := startPostgres(ctx)
 	if err != nil {
@@ -33,7 +36,8 @@ func benchRelations(ctx context.Context) error {
 	if err := relations.Migrate(ctx, url, 0); err != nil {
 		return err
 	}
-	ours, err := commitCommands(ctx, url)
+	config := relations.Config{URLs: []string{url}, Map: topology.NewShardMap(1, 1)}
+	ours, err := commitCommands(ctx, config, "batch")
 	if err != nil {
 		return err
 	}
@@ -41,10 +45,21 @@ func benchRelations(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	single := config
+	single.BatchLimit, single.Committers = 1, relationSingles
+	apart, err := commitCommands(ctx, single, "apart")
+	if err != nil {
+		return err
+	}
+	half, err := commitSteadily(ctx, config, int(ours/2))
+	if err != nil {
+		return err
+	}
 	fmt.Printf("  %d commands, %d callers, one shard, fsync on\n", relationCommands, relationCallers)
 	fmt.Printf("  grouped transaction   %8.0f commands/s\n", ours)
-	fmt.Printf("  bare pgx batches      %8.0f commands/s\n", ceiling)
-	fmt.Printf("  ratio                 %8.2f\n", ours/ceiling)
+	fmt.Printf("  bare pgx batches      %8.0f commands/s   ratio %.2f\n", ceiling, ours/ceiling)
+	fmt.Printf("  a transaction each    %8.0f commands/s   ratio %.2f, on %d connections\n", apart, ours/apart, relationSingles)
+	fmt.Printf("  at half of that pace  %8.0f commands/s   p50 %.1f ms, p99 %.1f ms after each was due\n", ours/2, half[0].Seconds()*1e3, half[1].Seconds()*1e3)
 	return nil
 }
 
@@ -63,36 +78,66 @@ func startPostgres(ctx context.Context) (url string, stop func(), err error) {
 	return server.URL("bench"), func() { _ = server.Stop(); _ = os.RemoveAll(dir) }, server.CreateDatabase(ctx, "bench")
 }
 
-func commitCommands(ctx context.Context, url string) (float64, error) {
-	store, err := relations.Open(ctx, relations.Config{URLs: []string{url}, Map: topology.NewShardMap(1, 1)})
+// commitCommands has callers that each wait for an answer commit new commands.
+func commitCommands(ctx context.Context, config relations.Config, name string) (perSecond float64, err error) {
+	store, err := relations.Open(ctx, config)
 	if err != nil {
 		return 0, err
 	}
 	defer store.Close()
 	var next atomic.Int64
-	var failed atomic.Pointer[error]
 	start := time.Now()
-	var wg sync.WaitGroup
+	callers, ctx := errgroup.WithContext(ctx)
 	for range relationCallers {
-		wg.Go(func() {
+		callers.Go(func() error {
 			for n := next.Add(1); n <= relationCommands; n = next.Add(1) {
-				_, err := store.Set(ctx, relations.Command{
-					OperationID: fmt.Sprintf("bench-%d", n),
-					Relation:    topology.Relation{Kind: topology.Like, User: fmt.Sprintf("user%07d", n), Target: fmt.Sprintf("video%d", n%1000)},
-					Desired:     topology.Liked,
-				})
-				if err != nil {
-					failed.Store(&err)
-					return
+				if _, err := store.Set(ctx, newCommand(name, n)); err != nil {
+					return err
 				}
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
+	if err := callers.Wait(); err != nil {
+		return 0, err
 	}
 	return relationCommands / time.Since(start).Seconds(), nil
+}
+
+// commitSteadily sends commands at a pace, whether or not those before were
+// answered, and gives p50 and p99 from when each was due to its answer.
+func commitSteadily(ctx context.Context, config relations.Config, perSecond int) ([2]time.Duration, error) {
+	store, err := relations.Open(ctx, config)
+	if err != nil {
+		return [2]time.Duration{}, err
+	}
+	defer store.Close()
+	took := make([]time.Duration, int(relationSteady.Seconds())*perSecond)
+	callers, ctx := errgroup.WithContext(ctx)
+	start := time.Now()
+	for n := range took {
+		due := start.Add(time.Duration(n) * time.Second / time.Duration(perSecond))
+		if wait := time.Until(due); wait > 0 {
+			time.Sleep(wait)
+		}
+		callers.Go(func() error {
+			_, err := store.Set(ctx, newCommand("steady", int64(n)))
+			took[n] = time.Since(due)
+			return err
+		})
+	}
+	if err := callers.Wait(); err != nil {
+		return [2]time.Duration{}, err
+	}
+	return percentiles(took), nil
+}
+
+func newCommand(name string, n int64) relations.Command {
+	return relations.Command{
+		OperationID: fmt.Sprintf("%s-%d", name, n),
+		Relation:    topology.Relation{Kind: topology.Like, User: fmt.Sprintf("%s%07d", name, n), Target: fmt.Sprintf("video%d", n%1000)},
+		Desired:     topology.Liked,
+	}
 }
 
 func insertRows(ctx context.Context, url string) (float64, error) {
