@@ -36,9 +36,12 @@ type VideoStatus string
 
 // The video statuses.
 const (
-	Public  VideoStatus = "PUBLIC"
-	Private VideoStatus = "PRIVATE" // for its author only
-	Removed VideoStatus = "REMOVED" // for nobody: deleted or taken down
+	Public      VideoStatus = "PUBLIC"
+	FriendsOnly VideoStatus = "FRIENDS"    // for its author and the author's friends (Friends)
+	Private     VideoStatus = "PRIVATE"    // for its author only
+	Removed     VideoStatus = "REMOVED"    // for nobody: deleted or taken down, it is not said which
+	TakenDown   VideoStatus = "TAKEN_DOWN" // for nobody, by the platform
+	Deleted     VideoStatus = "DELETED"    // for nobody, by its author
 )
 
 // Audience is who may see the users related to a video.
@@ -103,7 +106,7 @@ func (a Account) check() error {
 
 func (v Video) check() error {
 	return errors.Join(checkID("videoId", v.ID), checkID("authorId", v.Author), checkVersion(v.Version),
-		oneOf("status", v.Status, Public, Private, Removed),
+		oneOf("status", v.Status, Public, FriendsOnly, Private, Removed, TakenDown, Deleted),
 		oneOf("likers", v.Likers, Everyone, Author, Nobody), oneOf("favoriters", v.Favoriters, Everyone, Author, Nobody))
 }
 

@@ -120,9 +120,12 @@ var (
 		tidemarkv1.AccountStatus_ACCOUNT_STATUS_BANNED: Banned,
 	}
 	videoStatuses = values[tidemarkv1.VideoStatus, VideoStatus]{
-		tidemarkv1.VideoStatus_VIDEO_STATUS_PUBLIC:  Public,
-		tidemarkv1.VideoStatus_VIDEO_STATUS_PRIVATE: Private,
-		tidemarkv1.VideoStatus_VIDEO_STATUS_REMOVED: Removed,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_PUBLIC:     Public,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_FRIENDS:    FriendsOnly,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_PRIVATE:    Private,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_REMOVED:    Removed,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_TAKEN_DOWN: TakenDown,
+		tidemarkv1.VideoStatus_VIDEO_STATUS_DELETED:    Deleted,
 	}
 	audiences = values[tidemarkv1.Audience, Audience]{
 		tidemarkv1.Audience_AUDIENCE_EVERYONE: Everyone,

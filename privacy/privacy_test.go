@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,17 @@ func TestUserList(t *testing.T) {
 	}
 }
 
+// friendsOf are the friends of one user.
+func friendsOf(user string, friends ...string) Friends {
+	return func(_ context.Context, a string, others []string) ([]bool, error) {
+		are := make([]bool, len(others))
+		for i, b := range others {
+			are[i] = a == user && slices.Contains(friends, b) || b == user && slices.Contains(friends, a)
+		}
+		return are, nil
+	}
+}
+
 func TestVideoList(t *testing.T) {
 	s := open(t)
 	video := func(id string, status VideoStatus, likers, favoriters Audience) Video {
@@ -83,7 +95,9 @@ func TestVideoList(t *testing.T) {
 	}
 	apply(t, s,
 		video("open", Public, Everyone, Everyone), video("likers", Public, Everyone, Author), video("author", Public, Author, Nobody),
-		video("private", Private, Everyone, Everyone), video("removed", Removed, Everyone, Everyone), Block{"author", "enemy", 1, true})
+		video("private", Private, Everyone, Everyone), video("removed", Removed, Everyone, Everyone), Block{"author", "enemy", 1, true},
+		video("friends", FriendsOnly, Everyone, Author), video("taken down", TakenDown, Everyone, Everyone), video("deleted", Deleted, Everyone, Everyone))
+	s.UseFriends(friendsOf("author", "friend", "enemy"))
 	name := map[Access]string{Shown: "shown", Withheld: "withheld", Unknown: "unknown"}
 	for _, c := range []struct{ video, viewer, likers, favoriters string }{
 		{"never spoken of", "viewer", "shown", "shown"},
@@ -97,6 +111,12 @@ func TestVideoList(t *testing.T) {
 		{"private", "author", "shown", "shown"},
 		{"removed", "viewer", "unknown", "unknown"},
 		{"removed", "author", "unknown", "unknown"},
+		{"friends", "viewer", "unknown", "unknown"},
+		{"friends", "friend", "shown", "withheld"},
+		{"friends", "enemy", "unknown", "unknown"}, // blocked and a friend
+		{"friends", "author", "shown", "shown"},
+		{"taken down", "author", "unknown", "unknown"},
+		{"deleted", "friend", "unknown", "unknown"},
 	} {
 		likers, err := s.VideoList(context.Background(), c.viewer, c.video, topology.Like)
 		if err != nil {
@@ -118,7 +138,10 @@ func TestUsersAndVideos(t *testing.T) {
 		Block{"blocks", "viewer", 1, true}, Block{"viewer", "blocked", 1, true}, Block{"other", "another", 1, true},
 		Video{"private", 1, "someone", Private, Everyone, Everyone}, Video{"mine", 1, "viewer", Private, Nobody, Nobody},
 		Video{"removed", 1, "viewer", Removed, Everyone, Everyone}, Video{"public", 1, "someone", Public, Nobody, Nobody},
-		Video{"enemy's", 1, "blocks", Public, Everyone, Everyone})
+		Video{"enemy's", 1, "blocks", Public, Everyone, Everyone},
+		Video{"friend's", 1, "friend", FriendsOnly, Everyone, Everyone}, Video{"stranger's", 1, "someone", FriendsOnly, Everyone, Everyone},
+		Video{"blocked friend's", 1, "blocks", FriendsOnly, Everyone, Everyone}, Video{"for mine", 1, "viewer", FriendsOnly, Everyone, Everyone},
+		Video{"taken", 1, "viewer", TakenDown, Everyone, Everyone}, Video{"deleted", 1, "viewer", Deleted, Everyone, Everyone})
 	users := strings.Fields("open private stranger closed viewer banned blocks blocked other open")
 	got, err := s.Users(context.Background(), "viewer", users)
 	if want := []bool{true, false, true, false, true, false, false, false, true, true}; err != nil || !reflect.DeepEqual(got, want) {
@@ -128,6 +151,23 @@ func TestUsersAndVideos(t *testing.T) {
 	got, err = s.Videos(context.Background(), "viewer", videos)
 	if want := []bool{false, true, false, true, true, true, false}; err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("videos %v, %v, want %v", got, err, want)
+	}
+	videos = []string{"friend's", "stranger's", "public", "blocked friend's", "for mine", "taken", "friend's", "deleted"}
+	for _, c := range []struct {
+		friends Friends
+		want    []bool
+	}{
+		{nil, []bool{false, false, true, false, true, false, false, false}},
+		{friendsOf("viewer", "friend", "blocks"), []bool{true, false, true, false, true, false, true, false}},
+	} {
+		s.UseFriends(c.friends)
+		if got, err := s.Videos(context.Background(), "viewer", videos); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("videos of friends %v, %v, want %v", got, err, c.want)
+		}
+	}
+	s.UseFriends(func(context.Context, string, []string) ([]bool, error) { return nil, errors.New("away") })
+	if got, err := s.Videos(context.Background(), "viewer", videos); err == nil {
+		t.Errorf("friends cannot be asked: %v", got)
 	}
 	if got, err := s.Users(context.Background(), "viewer", nil); err != nil || len(got) != 0 {
 		t.Errorf("of nobody: %v, %v", got, err)

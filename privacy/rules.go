@@ -69,19 +69,25 @@ const (
 
 // VideoList tells how a viewer may see who liked or favorited a video. A video
 // that nobody spoke of is public. One that was removed, that is private to
-// another, or whose author and the viewer are blocked, is as one that never
-// was.
+// another, that is for friends of another's, or whose author and the viewer are
+// blocked, is as one that never was.
 func (s *Store) VideoList(ctx context.Context, viewer, video string, kind topology.Kind) (Access, error) {
 	var author string
-	var there bool
+	var status VideoStatus
+	var apart bool
 	var likers, favoriters Audience
 	err := s.pool.QueryRow(ctx, `
-		SELECT author_id, status = 'PUBLIC' AND `+notBlockedWith("author_id")+` OR status = 'PRIVATE' AND author_id = $1, likers, favoriters
+		SELECT author_id, status, NOT `+notBlockedWith("author_id")+`, likers, favoriters
 		FROM privacy_video WHERE video_id = $2`, viewer, video).
-		Scan(&author, &there, &likers, &favoriters)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
+		Scan(&author, &status, &apart, &likers, &favoriters)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return Shown, nil
+	}
+	there := false
+	if err == nil {
+		there, err = s.thereFor(ctx, viewer, author, status, apart)
+	}
+	switch {
 	case err != nil:
 		return Withheld, fmt.Errorf("asking who may see a video's list: %w", err)
 	case !there:
@@ -97,6 +103,25 @@ func (s *Store) VideoList(ctx context.Context, viewer, video string, kind topolo
 	return Withheld, nil
 }
 
+// thereFor tells whether a video is there for a viewer; apart: the viewer and its
+// author are blocked.
+func (s *Store) thereFor(ctx context.Context, viewer, author string, status VideoStatus, apart bool) (bool, error) {
+	switch status.audience() {
+	case nobody:
+		return false, nil
+	case everyone:
+		return !apart, nil
+	}
+	if viewer == author {
+		return true, nil
+	}
+	if status.audience() == authorOnly || apart {
+		return false, nil
+	}
+	friends, err := s.befriended(ctx, viewer, []string{author})
+	return err == nil && friends[0], err
+}
+
 // Users tells which of users may stand in a list that a viewer sees: those in
 // active accounts that are not private and not blocked with the viewer, and the
 // viewer. An account that nobody spoke of is active and not private.
@@ -109,12 +134,48 @@ func (s *Store) Users(ctx context.Context, viewer string, users []string) ([]boo
 }
 
 // Videos tells which of videos may stand in a list that a viewer sees: those
-// that are public or the viewer's own, and not removed. A video that nobody
-// spoke of is public.
+// that are public, the viewer's own, or of a friend's for friends, and not
+// removed. A video that nobody spoke of is public.
 func (s *Store) Videos(ctx context.Context, viewer string, videos []string) ([]bool, error) {
-	return s.chosen(ctx, `
+	shown, err := s.chosen(ctx, `
 		SELECT place FROM unnest($2::text[]) WITH ORDINALITY AS v (id, place)
 		WHERE NOT EXISTS (
 		    SELECT FROM privacy_video WHERE video_id = id
-		    AND (status = 'REMOVED' OR status = 'PRIVATE' AND author_id <> $1 OR NOT `+notBlockedWith("author_id")+`))`, viewer, videos)
+		    AND (status IN ('REMOVED', 'TAKEN_DOWN', 'DELETED') OR status IN ('PRIVATE', 'FRIENDS') AND author_id <> $1 OR NOT `+notBlockedWith("author_id")+`))`, viewer, videos)
+	if err != nil || s.friends == nil || len(videos) == 0 {
+		return shown, err
+	}
+	if err := s.addFriends(ctx, viewer, videos, shown); err != nil {
+		return nil, err
+	}
+	return shown, nil
+}
+
+// addFriends shows the videos for friends whose authors are the viewer's.
+func (s *Store) addFriends(ctx context.Context, viewer string, videos []string, shown []bool) error {
+	rows, err := s.pool.Query(ctx, `
+		SELECT place, author_id FROM unnest($2::text[]) WITH ORDINALITY AS v (id, place)
+		JOIN privacy_video ON video_id = id
+		WHERE status = 'FRIENDS' AND author_id <> $1 AND `+notBlockedWith("author_id"), viewer, videos)
+	if err != nil {
+		return fmt.Errorf("asking what is for friends: %w", err)
+	}
+	var place int64
+	var author string
+	var places []int64
+	var authors []string
+	if _, err = pgx.ForEachRow(rows, []any{&place, &author}, func() error {
+		places, authors = append(places, place), append(authors, author)
+		return nil
+	}); err != nil {
+		return fmt.Errorf("asking what is for friends: %w", err)
+	}
+	friends, err := s.befriended(ctx, viewer, authors)
+	if err != nil {
+		return err
+	}
+	for i, at := range places {
+		shown[at-1] = friends[i]
+	}
+	return nil
 }

@@ -11,7 +11,10 @@ import (
 // Store keeps what events said in the control database, whose migrations make
 // its tables. Its methods are safe for concurrent use. An error of a question
 // is an outage: nothing may be shown then.
-type Store struct{ pool *pgxpool.Pool }
+type Store struct {
+	pool    *pgxpool.Pool
+	friends Friends // nil: nobody is a friend
+}
 
 // sessionParams hold for every connection. All questions look up keys: as in
 // the relation shards, a plan that reads a whole table is not allowed, since
@@ -41,6 +44,10 @@ func Open(ctx context.Context, controlURL string) (*Store, error) {
 	}
 	return &Store{pool: pool}, nil
 }
+
+// UseFriends has the store ask f who are friends; call it before any question.
+// Without, a video for friends is its author's only.
+func (s *Store) UseFriends(f Friends) { s.friends = f }
 
 // Close ends every connection.
 func (s *Store) Close() { s.pool.Close() }

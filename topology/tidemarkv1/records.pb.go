@@ -306,8 +306,15 @@ const (
 	VideoStatus_VIDEO_STATUS_PUBLIC      VideoStatus = 1
 	// For its author only.
 	VideoStatus_VIDEO_STATUS_PRIVATE VideoStatus = 2
-	// For nobody: deleted or taken down.
+	// For nobody: deleted or taken down, it is not said which.
 	VideoStatus_VIDEO_STATUS_REMOVED VideoStatus = 3
+	// For its author and the author's friends: users who follow the author and
+	// whom the author follows.
+	VideoStatus_VIDEO_STATUS_FRIENDS VideoStatus = 4
+	// For nobody, by a decision of the platform; it may come back.
+	VideoStatus_VIDEO_STATUS_TAKEN_DOWN VideoStatus = 5
+	// For nobody, by its author; a higher version may restore it.
+	VideoStatus_VIDEO_STATUS_DELETED VideoStatus = 6
 )
 
 // Enum value maps for VideoStatus.
@@ -317,12 +324,18 @@ var (
 		1: "VIDEO_STATUS_PUBLIC",
 		2: "VIDEO_STATUS_PRIVATE",
 		3: "VIDEO_STATUS_REMOVED",
+		4: "VIDEO_STATUS_FRIENDS",
+		5: "VIDEO_STATUS_TAKEN_DOWN",
+		6: "VIDEO_STATUS_DELETED",
 	}
 	VideoStatus_value = map[string]int32{
 		"VIDEO_STATUS_UNSPECIFIED": 0,
 		"VIDEO_STATUS_PUBLIC":      1,
 		"VIDEO_STATUS_PRIVATE":     2,
 		"VIDEO_STATUS_REMOVED":     3,
+		"VIDEO_STATUS_FRIENDS":     4,
+		"VIDEO_STATUS_TAKEN_DOWN":  5,
+		"VIDEO_STATUS_DELETED":     6,
 	}
 )
 
@@ -3944,12 +3957,15 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x1aACCOUNT_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ACCOUNT_STATUS_ACTIVE\x10\x01\x12\x19\n" +
 	"\x15ACCOUNT_STATUS_CLOSED\x10\x02\x12\x19\n" +
-	"\x15ACCOUNT_STATUS_BANNED\x10\x03*x\n" +
+	"\x15ACCOUNT_STATUS_BANNED\x10\x03*\xc9\x01\n" +
 	"\vVideoStatus\x12\x1c\n" +
 	"\x18VIDEO_STATUS_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13VIDEO_STATUS_PUBLIC\x10\x01\x12\x18\n" +
 	"\x14VIDEO_STATUS_PRIVATE\x10\x02\x12\x18\n" +
-	"\x14VIDEO_STATUS_REMOVED\x10\x03*e\n" +
+	"\x14VIDEO_STATUS_REMOVED\x10\x03\x12\x18\n" +
+	"\x14VIDEO_STATUS_FRIENDS\x10\x04\x12\x1b\n" +
+	"\x17VIDEO_STATUS_TAKEN_DOWN\x10\x05\x12\x18\n" +
+	"\x14VIDEO_STATUS_DELETED\x10\x06*e\n" +
 	"\bAudience\x12\x18\n" +
 	"\x14AUDIENCE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11AUDIENCE_EVERYONE\x10\x01\x12\x13\n" +
