@@ -11,103 +11,50 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/internal/cachekeeper"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 )
 
-// Phases of a rebuilding. Each is entered by a note in the control database, so
-// that another keeper goes on where this one was.
+// Phases of a rebuilding.
 const (
-	phaseAnnouncing = ""            // Redis and the partitions are told of the generation
+	phaseAnnouncing = ""            // the partitions are told of the generation
 	phaseReading    = "reading"     // every relation is handed over
 	phaseCatchingUp = "catching-up" // until all that, and the facts up to then, is in Redis
 	phaseVerifying  = "verifying"
-	phaseDone       = "done"
 )
 
 const defaultPage = 1000 // relations that are handed over in one step
 
-// unfit says why a generation must not be activated.
-type unfit struct{ error }
-
-// rebuild leads a generation to its activation.
+// Phase is cachekeeper's.
 //
 // A fact that a partition took before it knew of the generation was committed
 // before the reading began, and is read from the shard; every later one reaches
 // the generation by itself. So what is in Redis at the end is, of each relation,
 // at least what was committed when the reading began, and all that came since.
-func (k *Keeper) rebuild(ctx context.Context, g control.CacheGeneration) error {
-	for {
-		next, err := k.phase(ctx, &g)
-		if no := (unfit{}); errors.As(err, &no) {
-			return k.giveUp(ctx, g.Generation, no.Error())
-		}
-		if err != nil {
-			return fmt.Errorf("rebuilding cache generation %d: %w", g.ID, err)
-		}
-		if next == phaseDone {
-			return nil
-		}
-		g.Progress.Phase = next
-		if going, err := k.cfg.Control.NoteCacheProgress(ctx, g.Generation, g.Progress); err != nil || !going {
-			return err
-		}
-	}
-}
-
-// phase does one phase and names the next one.
-func (k *Keeper) phase(ctx context.Context, g *control.CacheGeneration) (next string, err error) {
+func (k *Keeper) Phase(ctx context.Context, g *control.CacheGeneration) (next string, err error) {
 	switch g.Progress.Phase {
 	case phaseAnnouncing:
+		k.samples = map[int]*sample{}
 		return phaseReading, k.announce(ctx, g)
 	case phaseReading:
 		return phaseCatchingUp, k.read(ctx, g)
 	case phaseCatchingUp:
 		return phaseVerifying, k.catchUp(ctx)
 	case phaseVerifying:
-		if err := k.verify(ctx, g); err != nil {
-			return "", err
-		}
-		return phaseDone, k.activate(ctx, g)
+		return cachekeeper.Activate, k.verify(ctx, g)
 	}
-	return "", unfit{fmt.Errorf("its rebuilding stands at the unknown phase %q", g.Progress.Phase)}
+	return "", cachekeeper.Unfitf("its rebuilding stands at the unknown phase %q", g.Progress.Phase)
 }
 
-// announce stamps Redis, once, and has every partition write the generation.
+// announce has every partition write the generation.
 func (k *Keeper) announce(ctx context.Context, g *control.CacheGeneration) error {
-	if err := k.cfg.Cache.Ping(ctx); err != nil {
-		return err // before anything is noted: Redis is waited for
-	}
-	first, err := k.cfg.Control.StampingCache(ctx, g.Generation)
-	if err != nil {
-		return err
-	}
-	if first {
-		k.samples = map[int]*sample{}
-		if err := k.cfg.Cache.Stamp(ctx, g.Generation); err != nil {
-			return unfit{fmt.Errorf("Redis could not be told of it: %w", err)}
-		}
-	} else if err := k.held(ctx, g); err != nil {
-		return err
-	}
 	ends, err := k.send(ctx, beginTasks(k.cfg.Topology, g.Generation))
 	if err != nil {
 		return err
 	}
 	return k.awaitCommitted(ctx, map[string]map[int]int64{topology.CacheTasks: ends})
-}
-
-// held says that a generation is unfit when Redis has lost it.
-func (k *Keeper) held(ctx context.Context, g *control.CacheGeneration) error {
-	err := k.cfg.Cache.Restamp(ctx, g.Generation)
-	if err == nil {
-		err = k.cfg.Cache.Held(ctx, g.Generation)
-	}
-	if errors.Is(err, cache.ErrStamp) {
-		return unfit{errors.New("Redis lost it while it was rebuilt")}
-	}
-	return err
 }
 
 // read hands every relation over, page by page, throttled.
@@ -133,7 +80,7 @@ func (k *Keeper) readShard(ctx context.Context, g *control.CacheGeneration, shar
 	var after topology.Relation
 	if p.After != "" {
 		if after, err = topology.ParseRelationKey(p.After); err != nil {
-			return unfit{fmt.Errorf("the place in shard %d up to which it is read is unreadable: %w", shard, err)}
+			return cachekeeper.Unfitf("the place in shard %d up to which it is read is unreadable: %w", shard, err)
 		}
 	}
 	for noted := time.Now(); !p.Done; {
@@ -175,7 +122,7 @@ func notGoing(going bool) error {
 	if going {
 		return nil
 	}
-	return unfit{errors.New("somebody has ended it")}
+	return cachekeeper.Unfitf("somebody has ended it")
 }
 
 func (k *Keeper) handOver(ctx context.Context, generation uint64, shard int, page []cache.Relation) error {
@@ -286,9 +233,9 @@ func (k *Keeper) verify(ctx context.Context, g *control.CacheGeneration) error {
 		return err
 	}
 	if g.Progress.Entries = entries; entries < read {
-		return unfit{fmt.Errorf("%d relations were read from the shards, and Redis holds %d: has it room for them (maxmemory)?", read, entries)}
+		return cachekeeper.Unfitf("%d relations were read from the shards, and Redis holds %d: has it room for them (maxmemory)?", read, entries)
 	}
-	return k.held(ctx, g)
+	return nil
 }
 
 func (k *Keeper) compare(ctx context.Context, g *control.CacheGeneration, shard int, sampled []cache.Relation) error {
@@ -297,7 +244,7 @@ func (k *Keeper) compare(ctx context.Context, g *control.CacheGeneration, shard 
 		for {
 			got, err := k.cfg.Cache.Relations(ctx, g.Generation, want.Kind, want.User, []string{want.Target})
 			if errors.Is(err, cache.ErrStamp) {
-				return unfit{errors.New("Redis lost it while it was verified")}
+				return cachekeeper.Unfitf("Redis lost it while it was verified")
 			}
 			if err != nil {
 				return err
@@ -307,7 +254,7 @@ func (k *Keeper) compare(ctx context.Context, g *control.CacheGeneration, shard 
 				break
 			}
 			if time.Now().After(end) {
-				return unfit{fmt.Errorf("shard %d has %s as %v at version %d, Redis as %v at %d", shard, want.Key(), want.State, want.Version, has.State, has.Version)}
+				return cachekeeper.Unfitf("shard %d has %s as %v at version %d, Redis as %v at %d", shard, want.Key(), want.State, want.Version, has.State, has.Version)
 			}
 			if !pause.For(ctx, commitLooks) {
 				return ctx.Err()
@@ -315,15 +262,4 @@ func (k *Keeper) compare(ctx context.Context, g *control.CacheGeneration, shard 
 		}
 	}
 	return nil
-}
-
-func (k *Keeper) activate(ctx context.Context, g *control.CacheGeneration) error {
-	if _, err := k.cfg.Control.NoteCacheProgress(ctx, g.Generation, g.Progress); err != nil {
-		return err
-	}
-	changed, err := k.cfg.Control.ActivateCache(ctx, g.Generation, k.cfg.Who)
-	if err == nil && changed {
-		k.log.Info("the relation cache is whole and active", "generation", g.ID, "entries", g.Progress.Entries)
-	}
-	return err
 }
