@@ -9,6 +9,7 @@ import (
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/processors/cachefloor"
 	"github.com/tidemark/tidemark/relations"
@@ -33,7 +34,7 @@ func (b *builder) cachefloor(ctx context.Context) error {
 	b.add("cachefloor.generations", lives.Run, lives.Ready)
 	f, err := cachefloor.New(cachefloor.Config{
 		Client: b.client, Topology: b.topo, Cache: client, Lives: lives, StateDir: b.stateDir("cachefloor"),
-		Instance: b.cfg.Instance, HotStandby: b.cfg.HotStandby, Logger: b.log, Registerer: b.metrics,
+		Instance: b.cfg.Instance, HotStandby: b.cfg.HotStandby, Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (b *builder) cachefloor(ctx context.Context) error {
 }
 
 func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
-	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout})
+	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout, Trusting: b.weak.Has(gokakit.WithoutStamp)})
 	if err == nil {
 		b.close = append(b.close, func() { _ = client.Close() })
 	}
@@ -114,10 +115,21 @@ func (b *builder) cachedFacts(ctx context.Context, store *relations.Store) (api.
 	if err != nil {
 		return nil, err
 	}
-	return api.NewCachedRelations(api.CachedConfig{
-		Cache: client, Active: lives.Active, Facts: store, Hint: hints.Hint, Shard: b.shards.Shard, Shards: b.cfg.Shards,
+	hint := hints.Hint
+	if b.weak.Has(gokakit.WithoutOneWriter) {
+		hint = cachefloor.WriteInstead(client)
+	}
+	cached, err := api.NewCachedRelations(api.CachedConfig{
+		Cache: client, Active: lives.Active, Facts: store, Hint: hint, Shard: b.shards.Shard, Shards: b.cfg.Shards,
 		FallbackReads: b.cfg.Cache.FallbackReads, Timeout: b.cfg.Cache.ReadTimeout, Registerer: b.metrics,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if b.weak.Has(gokakit.WithoutLeast) {
+		return struct{ api.RelationReader }{cached}, nil
+	}
+	return cached, nil
 }
 
 // shardRelations reads relations for a rebuilding.

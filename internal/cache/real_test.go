@@ -5,14 +5,13 @@ package cache
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -27,9 +26,9 @@ func TestRedisServerConforms(t *testing.T) {
 }
 
 func TestRedisClusterConforms(t *testing.T) {
-	url, _ := testenv.RedisCluster(t, 0)
+	cluster := testenv.RedisCluster(t, 0)
 	conform(t, func(t *testing.T) rig {
-		c := open(t, url)
+		c := open(t, cluster.URL())
 		flushAll(t, c)
 		return rig{c, func(t *testing.T) { flushAll(t, c) }}
 	})
@@ -42,13 +41,13 @@ func TestASnapshotIsNotBelieved(t *testing.T) {
 	r := rig{client: open(t, "redis://"+server.Addr)}
 	stamped(t, r, gen7)
 	write(t, r.client, gen7, 1, like("u7", "V1", 11))
-	cli(t, server.Addr, "save")
+	cli(t, server, "save")
 	write(t, r.client, gen7, 1, like("u7", "V1", 12))
 	server.Signal(os.Kill)
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if out := cli(t, server.Addr, "hget", "like:relation:g7:{u7|0}", "V1"); !strings.HasPrefix(out, "2|11|") {
+	if out := cli(t, server, "hget", "like:relation:g7:{u7|0}", "V1"); !strings.HasPrefix(out, "2|11|") {
 		t.Fatalf("the server came back with %q: it shows nothing", out)
 	}
 	testenv.Eventually(t, 10*time.Second, func() error {
@@ -65,14 +64,14 @@ func TestASnapshotIsNotBelieved(t *testing.T) {
 
 // A replica that takes over without the last writes has the stamp too.
 func TestAPromotedReplicaIsNotBelieved(t *testing.T) {
-	url, nodes := testenv.RedisCluster(t, 1)
+	cluster := testenv.RedisCluster(t, 1)
 	t.Cleanup(awaitDialers(t))
-	r := rig{client: open(t, url)}
+	r := rig{client: open(t, cluster.URL())}
 	stamped(t, r, gen7)
 	for _, user := range []string{"u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"} {
 		write(t, r.client, gen7, 1, like(user, "V1", 11))
 	}
-	nodes[0].Signal(os.Kill)
+	cluster.Nodes[0].Signal(os.Kill)
 	refused := 0
 	testenv.Eventually(t, 30*time.Second, func() error {
 		refused = 0
@@ -131,7 +130,7 @@ func TestAFullServerKeepsNoOldVersion(t *testing.T) {
 	r := rig{client: open(t, "redis://"+server.Addr)}
 	stamped(t, r, gen7)
 	write(t, r.client, gen7, 1, like("u7", "V1", 11))
-	cli(t, server.Addr, "config", "set", "maxmemory", "1")
+	cli(t, server, "config", "set", "maxmemory", "1")
 	write(t, r.client, gen7, 0, like("u7", "V1", 12))
 	if got := read(t, r.client, gen7, "u7", "V1")[0]; got.Found {
 		t.Errorf("a full server says %+v", got)
@@ -141,13 +140,14 @@ func TestAFullServerKeepsNoOldVersion(t *testing.T) {
 // A slot that moves to another node brings its entries along, and is believed
 // again once its stamp is brought up to date.
 func TestASlotMoves(t *testing.T) {
-	url, nodes := testenv.RedisCluster(t, 0)
-	r := rig{client: open(t, url)}
+	cluster := testenv.RedisCluster(t, 0)
+	r := rig{client: open(t, cluster.URL())}
 	stamped(t, r, gen7)
 	write(t, r.client, gen7, 1, like("u7", "V1", 11))
-	slot := slotOf("u7|0")
-	from, to := nodes[int(slot)/5461%3], nodes[(int(slot)/5461+1)%3]
-	moveSlot(t, slot, from.Addr, to.Addr)
+	slot := int(slotOf("u7|0"))
+	if err := cluster.MoveSlot(t.Context(), slot, cluster.Nodes[slot/5461%3], cluster.Nodes[(slot/5461+1)%3]); err != nil {
+		t.Fatal(err)
+	}
 	testenv.Eventually(t, 20*time.Second, func() error {
 		if err := r.client.Restamp(t.Context(), gen7); err != nil {
 			return err
@@ -161,27 +161,11 @@ func TestASlotMoves(t *testing.T) {
 	write(t, r.client, gen7, 1, like("u7", "V1", 12))
 }
 
-func moveSlot(t *testing.T, slot uint16, from, to string) {
+func cli(t *testing.T, server *embedded.RedisServer, args ...string) string {
 	t.Helper()
-	ids := [2]string{cli(t, from, "cluster", "myid"), cli(t, to, "cluster", "myid")}
-	n := strconv.Itoa(int(slot))
-	cli(t, to, "cluster", "setslot", n, "importing", ids[0])
-	cli(t, from, "cluster", "setslot", n, "migrating", ids[1])
-	host, port, _ := strings.Cut(to, ":")
-	for _, key := range strings.Fields(cli(t, from, "cluster", "getkeysinslot", n, "100")) {
-		cli(t, from, "migrate", host, port, key, "0", "5000")
+	out, err := server.Command(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, node := range []string{to, from} {
-		cli(t, node, "cluster", "setslot", n, "node", ids[1])
-	}
-}
-
-func cli(t *testing.T, address string, args ...string) string {
-	t.Helper()
-	_, port, _ := strings.Cut(address, ":")
-	out, err := exec.Command("redis-cli", append([]string{"-p", port}, args...)...).CombinedOutput()
-	if err != nil || strings.HasPrefix(string(out), "ERR") || strings.HasPrefix(string(out), "(error)") {
-		t.Fatalf("redis-cli %v: %v: %s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return out
 }

@@ -24,19 +24,26 @@ var givenPorts struct {
 // FreePort finds a port of 127.0.0.1 that a server may keep over restarts. It
 // gives none twice in the life of this process.
 func FreePort() (int, error) {
-	givenPorts.Lock()
-	defer givenPorts.Unlock()
-	if givenPorts.all == nil {
-		givenPorts.all = map[int]bool{}
-	}
 	for range 1000 {
-		port := firstPort + rand.IntN(lastPort-firstPort+1)
-		if !givenPorts.all[port] && portFree(port) {
-			givenPorts.all[port] = true
+		if port := firstPort + rand.IntN(lastPort-firstPort+1); takePort(port) {
 			return port, nil
 		}
 	}
 	return 0, fmt.Errorf("looking for a free port from %d to %d of 127.0.0.1: 1000 were taken", firstPort, lastPort)
+}
+
+// takePort says whether a port is free and was given to nobody; now it is given.
+func takePort(port int) bool {
+	givenPorts.Lock()
+	defer givenPorts.Unlock()
+	if givenPorts.all[port] || !portFree(port) {
+		return false
+	}
+	if givenPorts.all == nil {
+		givenPorts.all = map[int]bool{}
+	}
+	givenPorts.all[port] = true
+	return true
 }
 
 func portFree(port int) bool {

@@ -76,6 +76,11 @@ const (
 	WithoutWholeList                           // an owner answers with what it has while it reads its log; see Has
 	WithoutCatchUp                             // an owner answers before it shows what was acked when it took over; see Has
 	WithoutPopping                             // a list goes on behind what was fetched, told or not; see Has
+	WithoutFloor                               // the cache's version floor takes any version; see Has
+	WithoutEnded                               // a cache generation that has ended is still written; see Has
+	WithoutStamp                               // a Redis whose memory went back is believed; see Has
+	WithoutOneWriter                           // readers write the cache; see Has
+	WithoutLeast                               // readers take what they get, whatever the client has seen; see Has
 )
 
 // Has is for those whose mechanism stands above, but is theirs.

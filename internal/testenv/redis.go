@@ -3,9 +3,6 @@ package testenv
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,31 +43,17 @@ func RedisServer(t testing.TB, args ...string) *embedded.RedisServer {
 
 // RedisCluster starts a Redis Cluster of three masters and waits until it
 // serves every slot. replicas of each can be added.
-func RedisCluster(t testing.TB, replicas int) (url string, nodes []*embedded.RedisServer) {
+func RedisCluster(t testing.TB, replicas int) *embedded.RedisCluster {
 	t.Helper()
-	create := []string{"--cluster", "create"}
-	for range 3 * (1 + replicas) {
-		n := RedisServer(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--cluster-config-file", "nodes.conf", "--repl-diskless-sync-delay", "0")
-		nodes = append(nodes, n)
-		create = append(create, n.Addr)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := embedded.StartRedisCluster(ctx, embedded.RedisClusterConfig{Dir: t.TempDir(), Replicas: replicas})
+	if errors.Is(err, embedded.ErrNoRedisServer) {
+		t.Skip(err)
 	}
-	create = append(create, "--cluster-replicas", fmt.Sprint(replicas), "--cluster-yes")
-	if out, err := exec.Command("redis-cli", create...).CombinedOutput(); err != nil {
-		t.Fatalf("making a Redis Cluster: %v: %s", err, out)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, n := range nodes {
-		_, port, _ := strings.Cut(n.Addr, ":")
-		Eventually(t, 30*time.Second, func() error {
-			out, err := exec.Command("redis-cli", "-p", port, "cluster", "info").CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "cluster_state:ok") {
-				return fmt.Errorf("node %s is not in a whole cluster: %w: %s", n.Addr, err, out)
-			}
-			out, err = exec.Command("redis-cli", "-p", port, "info", "replication").CombinedOutput()
-			if err != nil || !strings.Contains(string(out), "master_link_status:up") && !strings.Contains(string(out), fmt.Sprintf("connected_slaves:%d", replicas)) {
-				return fmt.Errorf("node %s is not in step with its master or replicas: %w: %s", n.Addr, err, out)
-			}
-			return nil
-		})
-	}
-	return "redis://" + nodes[0].Addr + "?addr=" + nodes[1].Addr + "&addr=" + nodes[2].Addr, nodes
+	t.Cleanup(func() { _ = c.Stop() })
+	return c
 }

@@ -131,6 +131,9 @@ func (f *CacheFloor) raise(part *gokakit.Partition, k known) error {
 		return err
 	}
 	for _, g := range live.GetGenerations() {
+		if f.cfg.Weakness.Has(gokakit.WithoutEnded) && k.generation != 0 {
+			g = &tidemarkv1.LiveGeneration{Generation: k.generation, Deployment: g.Deployment, Buckets: g.Buckets}
+		}
 		if k.generation != 0 && k.generation != g.Generation {
 			continue
 		}
@@ -151,7 +154,11 @@ func (f *CacheFloor) raiseIn(part *gokakit.Partition, g *tidemarkv1.LiveGenerati
 	if err := decodeRow(value, &old); err != nil {
 		return err
 	}
-	row, changed, ok := Floor(old.GetRelation(), g.Generation, k.version, tidemarkv1.State(k.state))
+	stands := old.GetRelation()
+	if f.takesAnything(stands, g.Generation) {
+		stands = nil
+	}
+	row, changed, ok := Floor(stands, g.Generation, k.version, tidemarkv1.State(k.state))
 	if !ok {
 		return nil
 	}
@@ -167,6 +174,13 @@ func (f *CacheFloor) raiseIn(part *gokakit.Partition, g *tidemarkv1.LiveGenerati
 		generation: cache.Generation{Family: cache.Relations, ID: g.Generation, Deployment: g.Deployment, Buckets: int(g.Buckets)},
 		relation:   cache.Relation{Relation: k.relation, State: topology.State(row.State), Version: row.Version},
 	})
+}
+
+// takesAnything says whether a row is taken for an empty one, the check that it
+// is not being switched off.
+func (f *CacheFloor) takesAnything(row *tidemarkv1.FloorRelation, generation uint64) bool {
+	w := f.cfg.Weakness
+	return w.Has(gokakit.WithoutFloor) || w.Has(gokakit.WithoutEnded) && row.GetGeneration() > generation
 }
 
 func (f *CacheFloor) live(part *gokakit.Partition) (*tidemarkv1.LiveGenerations, error) {

@@ -59,3 +59,13 @@ func (h *Hints) Hint(g cache.Generation, r cache.Relation) {
 		h.sent.WithLabelValues("sent").Inc()
 	})
 }
+
+// WriteInstead gives what readers must never have: a hint that goes into Redis by
+// itself, as an owner that nobody fences. It is for drills that must be able to
+// fail (gokakit.WithoutOneWriter).
+func WriteInstead(c *cache.Client) func(cache.Generation, cache.Relation) {
+	w := cache.NewRelationWriter(c)
+	return func(g cache.Generation, r cache.Relation) {
+		_, _ = w.Write(context.Background(), g, cache.Owner{}, []cache.Relation{r})
+	}
+}
