@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/tidemark/tidemark/internal/breaker"
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
@@ -55,7 +56,7 @@ const fallbackQueue = 16
 // Redis costs reads of the shards. StateChangedAt is not cached.
 type CachedRelations struct {
 	cfg     CachedConfig
-	breaker breaker
+	breaker breaker.Breaker
 	flights singleflight.Group
 	running []chan struct{} // by shard
 	waiting []atomic.Int64  // by shard
@@ -152,14 +153,14 @@ func (c *CachedRelations) count(cached []cache.Cached, least []uint64, asked int
 // ask asks the cache; nil when it is done without.
 func (c *CachedRelations) ask(ctx context.Context, user string, kind topology.Kind, targets []string) (cache.Generation, []cache.Cached) {
 	g, ok := c.cfg.Active()
-	if !ok || len(targets) == 0 || !c.breaker.enter() {
+	if !ok || len(targets) == 0 || !c.breaker.Enter() {
 		return g, nil
 	}
 	limited, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
 	cached, err := c.cfg.Cache.Relations(limited, g, kind, user, targets)
 	if ctx.Err() == nil { // a client that has gone says nothing of the cache
-		c.breaker.leave(err)
+		c.breaker.Leave(err)
 	}
 	if err != nil {
 		return g, nil
@@ -209,40 +210,4 @@ func (c *CachedRelations) bounded(ctx context.Context, user string, kind topolog
 	c.waiting[shard].Add(-1)
 	defer func() { <-c.running[shard] }()
 	return c.cfg.Facts.States(ctx, user, kind, targets)
-}
-
-// breaker keeps a cache that fails from being asked: after failures in a row for
-// a pause that doubles, with one try at the end of each.
-type breaker struct {
-	failures atomic.Int64
-	until    atomic.Int64 // Unix ns; 0: closed
-}
-
-const (
-	breakerFailures = 3
-	breakerPause    = 50 * time.Millisecond
-	breakerMaxPause = time.Second
-)
-
-// enter says whether to ask.
-func (b *breaker) enter() bool {
-	until := b.until.Load()
-	if until == 0 {
-		return true
-	}
-	now := time.Now().UnixNano()
-	// The one that gets through holds the others off until it has its answer.
-	return now >= until && b.until.CompareAndSwap(until, now+int64(breakerMaxPause))
-}
-
-func (b *breaker) leave(err error) {
-	if err == nil {
-		b.failures.Store(0)
-		b.until.Store(0)
-		return
-	}
-	if n := b.failures.Add(1); n >= breakerFailures {
-		pause := min(breakerPause<<min(n-breakerFailures, 10), breakerMaxPause)
-		b.until.Store(time.Now().Add(pause).UnixNano())
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidemark/tidemark/internal/breaker"
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/testenv"
 	"github.com/tidemark/tidemark/relations"
@@ -214,7 +215,7 @@ func TestAFailingCacheIsDoneWithout(t *testing.T) {
 					t.Errorf("the cache was asked %d times in %v", s.calls, time.Since(start))
 				}
 				s.do = nil
-				time.Sleep(2 * breakerMaxPause)
+				time.Sleep(2 * breaker.LongestPause)
 				before := s.calls
 				for range 10 {
 					r.version(t, "V1", 0)
