@@ -61,9 +61,12 @@ func (b *builder) cachefloor(ctx context.Context) error {
 }
 
 func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
-	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout, Trusting: b.weak.Has(gokakit.WithoutStamp)})
+	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout})
 	if err == nil {
 		b.close = append(b.close, func() { _ = client.Close() })
+		if b.weak.Has(gokakit.WithoutStamp) {
+			client.Trust()
+		}
 	}
 	return client, err
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,9 +25,6 @@ type Config struct {
 	Timeout time.Duration
 	// Connections per node; default DefaultConnections.
 	Connections int
-	// Trusting takes whatever a server holds for what was written there: for
-	// drills that must be able to fail.
-	Trusting bool
 }
 
 // DefaultTimeout bounds what a call waits for a node. A cache that takes longer
@@ -52,7 +50,7 @@ var ErrFenced = errors.New("a later owner writes this part of the cache")
 type Client struct {
 	redis    redis.UniversalClient
 	cluster  bool
-	trusting bool // see Config
+	trusting atomic.Bool // see Trust
 
 	mu    sync.Mutex
 	nodes map[string]*node // by address
@@ -69,7 +67,7 @@ func Open(cfg Config) (*Client, error) {
 		cfg.Connections = DefaultConnections
 	}
 	redis.SetLogger(silent{})
-	c := &Client{nodes: map[string]*node{}, done: make(chan struct{}), trusting: cfg.Trusting}
+	c := &Client{nodes: map[string]*node{}, done: make(chan struct{})}
 	if err := c.open(cfg); err != nil {
 		return nil, err
 	}
@@ -78,6 +76,10 @@ func Open(cfg Config) (*Client, error) {
 	go c.watch(ctx)
 	return c, nil
 }
+
+// Trust has the client take whatever a server holds for what was written there:
+// for drills that must be able to fail.
+func (c *Client) Trust() { c.trusting.Store(true) }
 
 // silent drops what go-redis would write to stderr: its errors are the calls'.
 type silent struct{}
@@ -222,7 +224,7 @@ func (c *Client) read(ctx context.Context, reads []Read, replies []Reply) {
 		if errors.Is(err, redis.Nil) {
 			value, err = nil, nil
 		}
-		if err == nil && !c.trusting {
+		if err == nil && !c.trusting.Load() {
 			err = believe(stamps[c.stampKey(r.key)], r.key.gen)
 		}
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 type node struct {
 	client   *redis.Client
 	history  atomic.Pointer[string] // nil: not known
-	trusting bool                   // see Config
+	trusting *atomic.Bool           // see Client.Trust
 }
 
 // Histories that are no replication id.
@@ -37,7 +37,7 @@ const historyInterval = time.Second
 
 // newNode makes the client of one server.
 func (c *Client) newNode(o *redis.Options) *redis.Client {
-	n := &node{trusting: c.trusting}
+	n := &node{trusting: &c.trusting}
 	o.OnConnect = func(ctx context.Context, cn *redis.Conn) error { return n.ask(ctx, cn) }
 	n.client = redis.NewClient(o)
 	n.client.AddHook(n)
@@ -151,7 +151,7 @@ func (n *node) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 		before := n.known(ctx)
 		for _, cmd := range cmds {
 			stampArgument(cmd.Args(), before)
-			if n.trusting {
+			if n.trusting.Load() {
 				n.trust(ctx, cmd.Args())
 			}
 		}
@@ -161,7 +161,7 @@ func (n *node) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 			after = *h
 		}
 		for _, cmd := range cmds {
-			if !n.trusting {
+			if !n.trusting.Load() {
 				judge(cmd, after)
 			}
 		}
