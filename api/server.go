@@ -9,19 +9,22 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 )
 
 // ServerConfig says where a Server listens and what it bears. Zero values take
 // the defaults that are named.
 type ServerConfig struct {
-	Listen            string        // host:port; port 0 takes a free one
-	ReadHeaderTimeout time.Duration // for a request's head: 5s
-	ReadTimeout       time.Duration // for a whole request: 15s
-	WriteTimeout      time.Duration // from a request's head read to its answer written: 30s
-	IdleTimeout       time.Duration // of a connection between requests: 2m
-	ShutdownTimeout   time.Duration // for requests under way when stopping: 10s
-	MaxHeaderBytes    int           // of a request's head: 16 KiB
-	Logger            *slog.Logger  // discard
+	Listen            string           // host:port; port 0 takes a free one
+	TLS               *tlsfiles.Server // nil: none
+	ReadHeaderTimeout time.Duration    // for a request's head: 5s
+	ReadTimeout       time.Duration    // for a whole request: 15s
+	WriteTimeout      time.Duration    // from a request's head read to its answer written: 30s
+	IdleTimeout       time.Duration    // of a connection between requests: 2m
+	ShutdownTimeout   time.Duration    // for requests under way when stopping: 10s
+	MaxHeaderBytes    int              // of a request's head: 16 KiB
+	Logger            *slog.Logger     // discard
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {
@@ -80,7 +83,7 @@ func (s *Server) Listen() error {
 	if err != nil {
 		return fmt.Errorf("listening for the API: %w", err)
 	}
-	s.listener = l
+	s.listener = s.cfg.TLS.Listener(l)
 	return nil
 }
 

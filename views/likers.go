@@ -2,7 +2,6 @@ package views
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/tidemark/tidemark/internal/newest"
 	"github.com/tidemark/tidemark/internal/owners"
 	"github.com/tidemark/tidemark/internal/pause"
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -27,7 +27,7 @@ type LikersConfig struct {
 	// Reverse is the active reverse generation.
 	Reverse topology.ReverseGeneration
 	// TLS for asking owners; nil: HTTP/2 without TLS.
-	TLS *tls.Config
+	TLS *tlsfiles.Client
 	// MaxStandbyStaleness is how old the answer of a process that keeps a
 	// partition warm may be, by its oldest seal, while the owner does not answer;
 	// 0: nobody but owners is asked.
@@ -90,7 +90,7 @@ func NewLikers(cfg LikersConfig) (*Likers, error) {
 		return nil, err
 	}
 	d, err := owners.New(owners.Config{
-		Brokers: cfg.Client.Brokers, TLS: cfg.Client.TLS,
+		Brokers: cfg.Client.Brokers, Access: cfg.Client.Access,
 		Group: cfg.Topology.Group(topology.LikersGroup).ID, Topic: cfg.Topology.Topic(topology.LikerChanges),
 	}, cfg.Registerer)
 	if err != nil {

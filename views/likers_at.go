@@ -57,7 +57,7 @@ func NewLikersAt(cfg LikersConfig) (*LikersAt, error) {
 		cfg.Patience = DefaultPatienceAt
 	}
 	d, err := owners.New(owners.Config{
-		Brokers: cfg.Client.Brokers, TLS: cfg.Client.TLS,
+		Brokers: cfg.Client.Brokers, Access: cfg.Client.Access,
 		Group: cfg.Topology.Group(topology.LikersGroup).ID, Topic: cfg.Topology.Topic(topology.LikerChanges),
 	}, nil)
 	if err != nil {

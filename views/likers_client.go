@@ -2,7 +2,6 @@ package views
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 	"connectrpc.com/connect/v2"
 	"connectrpc.com/connect/v2/connecthttp"
 
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 	"github.com/tidemark/tidemark/topology/tidemarkv1/tidemarkv1connect"
 )
@@ -31,21 +31,21 @@ const (
 	maxClients = 1024
 )
 
-func newOwnerClients(tlsConfig *tls.Config) *ownerClients {
+func newOwnerClients(encrypted *tlsfiles.Client) *ownerClients {
 	c := &ownerClients{scheme: "http", at: map[string]tidemarkv1connect.LikersServiceClient{}}
 	c.transport = &http.Transport{
 		DialContext:     (&net.Dialer{Timeout: askTimeout, KeepAlive: 15 * time.Second}).DialContext,
 		Protocols:       new(http.Protocols),
-		TLSClientConfig: tlsConfig,
 		IdleConnTimeout: 2 * time.Minute,
 		// A peer that vanished without a word is noticed, and dialed anew.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 2 * time.Second, PingTimeout: time.Second},
 	}
-	if tlsConfig == nil {
+	if encrypted == nil {
 		c.transport.Protocols.SetUnencryptedHTTP2(true)
 	} else {
 		c.scheme = "https"
 		c.transport.Protocols.SetHTTP2(true)
+		c.transport.DialTLSContext = encrypted.WithProtocols("h2").Dial
 	}
 	return c
 }

@@ -99,11 +99,11 @@ func takeBarrier(ctx context.Context, cfg config.Config) (*barrierReport, error)
 			taken = s.SealedAt
 		}
 	}
-	tls, err := cfg.Kafka.ClientTLS()
+	access, err := cfg.Kafka.Access()
 	if err != nil {
 		return report, err
 	}
-	passages, err := barrier.Reader{Brokers: cfg.Kafka.Brokers, TLS: tls, Topology: topo}.Wait(ctx, b.ID, taken)
+	passages, err := barrier.Reader{Brokers: cfg.Kafka.Brokers, Access: access, Topology: topo}.Wait(ctx, b.ID, taken)
 	report.Passages = append(report.Passages, passages...)
 	return report, err
 }

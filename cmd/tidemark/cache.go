@@ -70,7 +70,7 @@ func cacheStatus(ctx context.Context, cfg config.Config, out *output, w io.Write
 		return err
 	}
 	defer db.Close()
-	redis, err := cache.Open(cache.Config{URL: cfg.Redis, Timeout: 2 * time.Second})
+	redis, err := openRedis(cfg, 2*time.Second)
 	if err != nil {
 		return err
 	}

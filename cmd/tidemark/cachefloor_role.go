@@ -61,7 +61,7 @@ func (b *builder) cachefloor(ctx context.Context) error {
 }
 
 func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
-	client, err := cache.Open(cache.Config{URL: b.cfg.Redis, Timeout: timeout})
+	client, err := openRedis(b.cfg, timeout)
 	if err == nil {
 		b.close = append(b.close, func() { _ = client.Close() })
 		if b.weak.Has(gokakit.WithoutStamp) {
@@ -80,11 +80,11 @@ func (b *builder) openControl(ctx context.Context) (*control.DB, error) {
 }
 
 func (b *builder) openKafka(opts ...kgo.Opt) (*kgo.Client, error) {
-	tls, err := b.cfg.Kafka.ClientTLS()
+	access, err := b.cfg.Kafka.Access()
 	if err != nil {
 		return nil, err
 	}
-	client, err := kafkaadmin.Client(b.cfg.Kafka.Brokers, tls, opts...)
+	client, err := kafkaadmin.Client(b.cfg.Kafka.Brokers, access, opts...)
 	if err == nil {
 		b.close = append(b.close, client.Close)
 	}

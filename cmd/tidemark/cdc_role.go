@@ -39,7 +39,7 @@ func (b *builder) cdc(ctx context.Context) error {
 	for shard, url := range b.cfg.Postgres {
 		e, err := cdc.New(cdc.Config{
 			Shard: shard, URL: url, Slot: slotName(b.cfg.Prefix, shard), Publication: relations.Publication,
-			Brokers: b.client.Brokers, TLS: b.client.TLS,
+			Brokers: b.client.Brokers, Access: b.client.Access,
 			Topic: b.topo.Topic(topology.CDC), Partition: shard, ServerName: b.cfg.Prefix,
 			Backlog: backlogOf(outbox, shard), Logger: b.log, Registerer: b.metrics,
 		})

@@ -90,10 +90,10 @@ func (d *dataDir) writeEndpoints(cfg config.Config, apiAddr, opsAddr string) err
 	}
 	e := config.Endpoints{
 		Kafka: strings.Join(cfg.Kafka.Brokers, ","), Postgres: cfg.Postgres, Control: cfg.Control,
-		Redis: cfg.Redis, Metrics: "http://" + opsAddr + "/metrics",
+		Redis: cfg.Redis, Metrics: cfg.Ops.URL(opsAddr) + "/metrics",
 	}
 	if apiAddr != "" {
-		e.API = "http://" + apiAddr
+		e.API = cfg.API.URL(apiAddr)
 	}
 	return e.Write(d.path)
 }

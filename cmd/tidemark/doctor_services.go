@@ -11,7 +11,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/ops"
@@ -89,9 +88,9 @@ func (d *doctor) redis(ctx context.Context) {
 		d.warn("Redis", "not configured", "set redis in the configuration to have the cache")
 		return
 	}
-	client, err := cache.Open(cache.Config{URL: d.cfg.Redis, Timeout: doctorTimeout})
+	client, err := openRedis(d.cfg, doctorTimeout)
 	if err != nil {
-		d.bad("Redis", "the URL "+config.Redact(d.cfg.Redis)+" is malformed", "correct redis in the configuration")
+		d.bad("Redis", err.Error(), "correct redis and redis_tls in the configuration")
 		return
 	}
 	defer func() { _ = client.Close() }()

@@ -13,8 +13,8 @@ import (
 
 // gokaClient says how Kafka is reached under a name of this program's.
 func gokaClient(cfg config.Config, name string) (gokakit.Client, error) {
-	tls, err := cfg.Kafka.ClientTLS()
-	return gokakit.Client{Brokers: cfg.Kafka.Brokers, TLS: tls, ClientID: "tidemark-" + name}, err
+	access, err := cfg.Kafka.Access()
+	return gokakit.Client{Brokers: cfg.Kafka.Brokers, Access: access, ClientID: "tidemark-" + name}, err
 }
 
 // followDisplay follows the display table in a folder that goes with stop,

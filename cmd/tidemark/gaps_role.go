@@ -44,12 +44,12 @@ func openFeedTools(ctx context.Context, cfg config.Config, topo *topology.Topolo
 	if t.outbox, err = relations.OpenOutbox(cfg.Postgres); err != nil {
 		return nil, err
 	}
-	tls, err := cfg.Kafka.ClientTLS()
+	access, err := cfg.Kafka.Access()
 	if err != nil {
 		return nil, err
 	}
 	t.healer, err = gaps.NewHealer(gaps.HealerConfig{
-		Brokers: cfg.Kafka.Brokers, TLS: tls, Topology: topo, Control: t.control, Outbox: t.outbox,
+		Brokers: cfg.Kafka.Brokers, Access: access, Topology: topo, Control: t.control, Outbox: t.outbox,
 		Slot: slotsOf(cfg), Publication: relations.Publication,
 	})
 	if err != nil {

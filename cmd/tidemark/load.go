@@ -180,7 +180,7 @@ func apiURL(at *where, cfg config.Config, given string) string {
 			return e.API
 		}
 	}
-	return "http://" + strings.TrimPrefix(cfg.API.Listen, "http://")
+	return cfg.API.URL(strings.TrimPrefix(cfg.API.Listen, "http://"))
 }
 
 // selfTraffic sends realistic commands to this process until ctx ends.
@@ -193,7 +193,7 @@ func selfTraffic(ctx context.Context, rate float64, cfg config.Config, p *proces
 		return err
 	}
 	c := load.Default()
-	c.BaseURL = "http://" + p.apiAddr
+	c.BaseURL = cfg.API.URL(p.apiAddr)
 	c.Rate, c.Commands, c.ReadRate = rate, 0, rate/4
 	c.Users, c.Targets = 100_000, 1_000_000
 	c.Token, c.RunID = mint, newRunID()

@@ -74,12 +74,17 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 	if err != nil {
 		return fmt.Errorf("listening for operators: %w: choose another address with --ops-listen, or ops.listen in the configuration", err)
 	}
+	tls, err := p.cfg.Ops.ServerTLS(p.log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
 	p.opsAddr = listener.Addr().String()
 	close(p.listening)
-	p.log.Info("serving operators", "livez", "http://"+p.opsAddr+"/livez", "readyz", "http://"+p.opsAddr+"/readyz?verbose", "metrics", "http://"+p.opsAddr+"/metrics")
+	at := p.cfg.Ops.URL(p.opsAddr)
+	p.log.Info("serving operators", "livez", at+"/livez", "readyz", at+"/readyz?verbose", "metrics", at+"/metrics")
 	parent := ctx
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return ops.Serve(ctx, listener, p.health.Handler(p.metrics)) })
+	g.Go(func() error { return ops.Serve(ctx, tls.Listener(listener), p.health.Handler(p.metrics)) })
 	g.Go(func() error {
 		if prepare != nil {
 			if err := p.await(ctx, "schema and topics", isAway, prepare); err != nil {
@@ -122,9 +127,9 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 // addresses prints where the process listens.
 func (p *process) addresses(w io.Writer) {
 	if p.apiAddr != "" {
-		fmt.Fprintf(w, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
+		fmt.Fprintf(w, "  API        %s   (OpenAPI: /openapi.json)\n", p.cfg.API.URL(p.apiAddr))
 	}
-	fmt.Fprintf(w, "  operators  http://%s/readyz?verbose  /metrics\n", p.opsAddr)
+	fmt.Fprintf(w, "  operators  %s/readyz?verbose  /metrics\n", p.cfg.Ops.URL(p.opsAddr))
 }
 
 // afterTopics makes an actor that uses Kafka begin when the topics are right.

@@ -85,7 +85,7 @@ func atDesk(ctx context.Context, at *where, do func(*review.Desk) error) error {
 	if err != nil {
 		return err
 	}
-	tls, err := cfg.Kafka.ClientTLS()
+	access, err := cfg.Kafka.Access()
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func atDesk(ctx context.Context, at *where, do func(*review.Desk) error) error {
 		return err
 	}
 	defer db.Close()
-	desk, err := review.New(cfg.Kafka.Brokers, tls, topo, db)
+	desk, err := review.New(cfg.Kafka.Brokers, access, topo, db)
 	if err != nil {
 		return err
 	}

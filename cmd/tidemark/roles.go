@@ -152,7 +152,7 @@ func (b *builder) projection(context.Context) error {
 // likers listens before it joins its group, since members tell their address
 // there.
 func (b *builder) likers(context.Context) error {
-	tls, err := b.cfg.Likers.ServerTLS()
+	tls, err := b.cfg.Likers.ServerTLS(b.log)
 	if err != nil {
 		return err
 	}
@@ -254,12 +254,16 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 			return err
 		}
 	}
-	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, Logger: b.log}, a)
+	tls, err := b.cfg.API.ServerTLS(b.log)
+	if err != nil {
+		return err
+	}
+	server := api.NewServer(api.ServerConfig{Listen: b.cfg.API.Listen, TLS: tls, Logger: b.log}, a)
 	if err := server.Listen(); err != nil {
 		return fmt.Errorf("%w: choose another address with --listen, or api.listen in the configuration", err)
 	}
 	b.apiAddr = server.Addr()
-	b.log.Info("serving HTTP", "address", "http://"+b.apiAddr)
+	b.log.Info("serving HTTP", "address", b.cfg.API.URL(b.apiAddr))
 	b.add("api", server.Run, always)
 	return nil
 }

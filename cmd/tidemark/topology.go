@@ -76,11 +76,11 @@ func administer(ctx context.Context, cfg config.Config, do func(context.Context,
 }
 
 func kafkaClient(cfg config.Config, opts ...kgo.Opt) (*kgo.Client, error) {
-	tls, err := cfg.Kafka.ClientTLS()
+	access, err := cfg.Kafka.Access()
 	if err != nil {
 		return nil, err
 	}
-	return kafkaadmin.Client(cfg.Kafka.Brokers, tls, opts...)
+	return kafkaadmin.Client(cfg.Kafka.Brokers, access, opts...)
 }
 
 func newTopologyCheck() *cobra.Command {

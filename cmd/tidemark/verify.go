@@ -147,11 +147,8 @@ func stageText(p verify.Progress) string {
 
 func (v *verifier) readerOptions() ([]kgo.Opt, error) {
 	opts := []kgo.Opt{kgo.SeedBrokers(v.cfg.Kafka.Brokers...), kgo.ClientID("tidemark-verify")}
-	tls, err := v.cfg.Kafka.ClientTLS()
-	if tls != nil {
-		opts = append(opts, kgo.DialTLSConfig(tls))
-	}
-	return opts, err
+	access, err := v.cfg.Kafka.Access()
+	return append(opts, access.Franz()...), err
 }
 
 func (v *verifier) facts(ctx context.Context, yield func(verify.Fact) error) error {

@@ -41,7 +41,7 @@ func verifyCache(ctx context.Context, cfg config.Config) (r verify.CacheReport, 
 		return r, err
 	}
 	defer store.Close()
-	redis, err := cache.Open(cache.Config{URL: cfg.Redis, Timeout: 10 * time.Second})
+	redis, err := openRedis(cfg, 10*time.Second)
 	if err != nil {
 		return r, err
 	}

@@ -2,7 +2,6 @@ package cdc
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 )
 
 // Config of one shard's emitter.
@@ -30,8 +31,8 @@ type Config struct {
 
 	// Brokers of Kafka, host:port; at least one.
 	Brokers []string
-	// TLS to the brokers; nil: plain text.
-	TLS *tls.Config
+	// Access to the brokers; nil: plain.
+	Access *kafkaaccess.Access
 	// Topic and Partition of the records: one partition per shard.
 	Topic     string
 	Partition int

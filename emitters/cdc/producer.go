@@ -90,10 +90,7 @@ func newProducer(c *Config, note func(error), done func(*outgoing, error)) (*pro
 		kgo.MetadataMinAge(500 * time.Millisecond),
 		kgo.WithHooks(connectHook(note)),
 	}
-	if c.TLS != nil {
-		opts = append(opts, kgo.DialTLSConfig(c.TLS))
-	}
-	client, err := kgo.NewClient(opts...)
+	client, err := kgo.NewClient(append(opts, c.Access.Franz()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("making the Kafka client: %w", err)
 	}

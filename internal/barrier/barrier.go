@@ -18,7 +18,6 @@ package barrier
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,6 +27,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -63,7 +63,7 @@ func Stages() []string {
 // Reader reads passages from the topics. Its zero value is not usable.
 type Reader struct {
 	Brokers  []string
-	TLS      *tls.Config // nil: none
+	Access   *kafkaaccess.Access // nil: plain
 	Topology *topology.Topology
 }
 
@@ -162,7 +162,7 @@ func order(stages []string) func(a, b Passage) int {
 
 // open consumes the stages' topics from a time on.
 func (r Reader) open(ctx context.Context, stages []string, from time.Time) (*kgo.Client, error) {
-	client, err := kafkaadmin.Client(r.Brokers, r.TLS, kgo.FetchMaxWait(100*time.Millisecond))
+	client, err := kafkaadmin.Client(r.Brokers, r.Access, kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		return nil, err
 	}

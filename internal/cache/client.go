@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 )
 
 // Config says where the cache is and how long it may take.
@@ -20,6 +22,9 @@ type Config struct {
 	// further nodes as ?addr=host:port&addr=..., it is a Redis Cluster, of which
 	// any of the nodes named need answer.
 	URL string
+	// TLS of a rediss:// URL; nil: the system's authorities, and no certificate of
+	// this side.
+	TLS *tlsfiles.Client
 	// Timeout of connecting and of each pipeline; default DefaultTimeout. The
 	// deadline of a call's context counts too.
 	Timeout time.Duration
@@ -101,6 +106,9 @@ func (c *Client) open(cfg Config) error {
 			return fmt.Errorf("reading the URL of Redis: %w", err)
 		}
 		o.NewClient = c.newNode
+		if cfg.TLS != nil {
+			o.Dialer = cfg.TLS.Dial
+		}
 		o.MaxRedirects = 2
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
 		o.Protocol, o.DialerRetries, o.ContextTimeoutEnabled, o.PoolSize = 2, 1, true, cfg.Connections
@@ -112,6 +120,9 @@ func (c *Client) open(cfg Config) error {
 	o, err := redis.ParseURL(at.String())
 	if err != nil {
 		return fmt.Errorf("reading the URL of Redis: %w", err)
+	}
+	if cfg.TLS != nil {
+		o.Dialer = cfg.TLS.Dial
 	}
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
 	o.Protocol, o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize = 2, 1, -1, true, cfg.Connections

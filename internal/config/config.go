@@ -42,6 +42,9 @@ type Config struct {
 	Kafka   Kafka  `koanf:"kafka"`
 	// Redis is a redis:// or rediss:// URL; empty runs without a cache.
 	Redis string `koanf:"redis"`
+	// RedisTLS is how a rediss:// URL is reached, if not with the system's
+	// authorities.
+	RedisTLS TLS `koanf:"redis_tls"`
 
 	Cache   Cache   `koanf:"cache"`
 	API     API     `koanf:"api"`
@@ -105,24 +108,14 @@ type Kafka struct {
 	// Brokers to ask first, host:port each.
 	Brokers []string `koanf:"brokers"`
 	TLS     TLS      `koanf:"tls"`
-}
-
-// TLS of a client. Files are PEM.
-type TLS struct {
-	Enabled bool `koanf:"enabled"`
-	// CAFile verifies the server; empty: the system's authorities.
-	CAFile string `koanf:"ca_file"`
-	// CertFile and KeyFile show who the client is; both or neither.
-	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
-	// ServerName that the certificate must bear; empty: the dialed host.
-	ServerName string `koanf:"server_name"`
+	SASL    SASL     `koanf:"sasl"`
 }
 
 // API is the public HTTP interface.
 type API struct {
 	// Listen is host:port; port 0 takes any.
-	Listen string `koanf:"listen"`
+	Listen string    `koanf:"listen"`
+	TLS    ListenTLS `koanf:"tls"`
 	// PageTokenKeyFiles hold the keys of page tokens, at least 32 bytes each:
 	// the first signs, all are accepted, and every process that serves lists has
 	// the same ones. Empty: lists are not served.
@@ -145,6 +138,9 @@ type Likers struct {
 	// TLS of both sides: likers processes show cert_file, believe only query
 	// processes whose certificate ca_file signed, and the other way round.
 	TLS TLS `koanf:"tls"`
+	// ClientNames are DNS names of which the certificate of a query process must
+	// bear one; empty: any certificate that ca_file signed.
+	ClientNames []string `koanf:"client_names"`
 }
 
 // Cache is how Redis is used. It accelerates and never decides: each process may
@@ -177,11 +173,13 @@ type Exports struct {
 	Dir string `koanf:"dir"`
 }
 
-// Ops is the operators' HTTP interface: health, metrics, profiles. It has no
-// authentication and must not be reachable from outside.
+// Ops is the operators' HTTP interface: health, metrics, profiles. It knows no
+// users: only tls.client_ca_file keeps others away, so without it it must not be
+// reachable from outside.
 type Ops struct {
 	// Listen is host:port; port 0 takes any.
-	Listen string `koanf:"listen"`
+	Listen string    `koanf:"listen"`
+	TLS    ListenTLS `koanf:"tls"`
 }
 
 // Auth says whose tokens are believed: those of a shared key, or those of
@@ -220,7 +218,7 @@ func Default() Config {
 		Retention:         t.Retention,
 		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16},
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
-		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second},
+		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",

@@ -47,7 +47,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	d := Default()
-	c.Postgres, c.Control, c.Kafka, c.Redis, c.Auth = d.Postgres, d.Control, d.Kafka, d.Redis, d.Auth
+	c.Postgres, c.Control, c.Kafka, c.Redis, c.RedisTLS, c.Auth = d.Postgres, d.Control, d.Kafka, d.Redis, d.RedisTLS, d.Auth
 	if !reflect.DeepEqual(c, d) {
 		t.Errorf("example.yaml has\n%+v, the defaults are\n%+v", c, d)
 	}
@@ -102,25 +102,38 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestValidateNamesTheField(t *testing.T) {
 	for want, change := range map[string]func(*Config){
-		"prefix":                      func(c *Config) { c.Prefix = "A" },
-		"shards":                      func(c *Config) { c.Shards = 0 },
-		"count partitions":            func(c *Config) { c.CountPartitions = 5000 },
-		"display partitions":          func(c *Config) { c.DisplayPartitions = 0 },
-		"replication factor":          func(c *Config) { c.ReplicationFactor = 0 },
-		"retention":                   func(c *Config) { c.Retention = time.Minute },
-		"postgres has 1 URLs":         func(c *Config) { c.Postgres = []string{"postgres://h/a"} },
-		"postgres[1] is not a":        func(c *Config) { c.Shards, c.Postgres = 2, []string{"postgres://h/a", "mysql://h/b"} },
-		"postgres[1] is the URL":      func(c *Config) { c.Shards, c.Postgres = 2, []string{"postgres://h/a", "postgres://h/a"} },
-		"control":                     func(c *Config) { c.Control = "postgres://h:port/c" },
-		"kafka.brokers[0]":            func(c *Config) { c.Kafka.Brokers = []string{"localhost"} },
-		"kafka.brokers[1]":            func(c *Config) { c.Kafka.Brokers = []string{"h:1", "h:0"} },
-		"kafka.tls.cert_file":         func(c *Config) { c.Kafka.TLS = TLS{Enabled: true, CertFile: "x"} },
-		"kafka.tls.enabled":           func(c *Config) { c.Kafka.TLS = TLS{CAFile: "x"} },
-		"redis":                       func(c *Config) { c.Redis = "localhost:6379" },
-		"likers.listen":               func(c *Config) { c.Likers.Listen = "8082" },
-		"likers.advertise is not set": func(c *Config) { c.Likers.Listen = "[::]:8082" },
-		"likers.advertise \"0.0.0.0":  func(c *Config) { c.Likers.Advertise = "0.0.0.0:8082" },
-		"max_standby_staleness":       func(c *Config) { c.Likers.MaxStandbyStaleness = 2 * time.Hour },
+		"prefix":                          func(c *Config) { c.Prefix = "A" },
+		"shards":                          func(c *Config) { c.Shards = 0 },
+		"count partitions":                func(c *Config) { c.CountPartitions = 5000 },
+		"display partitions":              func(c *Config) { c.DisplayPartitions = 0 },
+		"replication factor":              func(c *Config) { c.ReplicationFactor = 0 },
+		"retention":                       func(c *Config) { c.Retention = time.Minute },
+		"postgres has 1 URLs":             func(c *Config) { c.Postgres = []string{"postgres://h/a"} },
+		"postgres[1] is not a":            func(c *Config) { c.Shards, c.Postgres = 2, []string{"postgres://h/a", "mysql://h/b"} },
+		"postgres[1] is the URL":          func(c *Config) { c.Shards, c.Postgres = 2, []string{"postgres://h/a", "postgres://h/a"} },
+		"control":                         func(c *Config) { c.Control = "postgres://h:port/c" },
+		"kafka.brokers[0]":                func(c *Config) { c.Kafka.Brokers = []string{"localhost"} },
+		"kafka.brokers[1]":                func(c *Config) { c.Kafka.Brokers = []string{"h:1", "h:0"} },
+		"kafka.tls.cert_file":             func(c *Config) { c.Kafka.TLS = TLS{Enabled: true, CertFile: "x"} },
+		"kafka.tls.enabled":               func(c *Config) { c.Kafka.TLS = TLS{CAFile: "x"} },
+		"redis":                           func(c *Config) { c.Redis = "localhost:6379" },
+		"likers.listen":                   func(c *Config) { c.Likers.Listen = "8082" },
+		"likers.advertise is not set":     func(c *Config) { c.Likers.Listen = "[::]:8082" },
+		"likers.advertise \"0.0.0.0":      func(c *Config) { c.Likers.Advertise = "0.0.0.0:8082" },
+		"max_standby_staleness":           func(c *Config) { c.Likers.MaxStandbyStaleness = 2 * time.Hour },
+		"kafka.sasl.mechanism \"GSSAPI\"": func(c *Config) { c.Kafka.SASL = SASL{Mechanism: "GSSAPI", User: "u", PasswordFile: "f"} },
+		"kafka.sasl.user":                 func(c *Config) { c.Kafka.SASL = SASL{Mechanism: "PLAIN", PasswordFile: "f"} },
+		"kafka.sasl.password_file":        func(c *Config) { c.Kafka.SASL = SASL{Mechanism: "PLAIN", User: "u"} },
+		"kafka.sasl.mechanism PLAIN sends": func(c *Config) {
+			c.Kafka.SASL, c.Kafka.Brokers = SASL{Mechanism: "PLAIN", User: "u", PasswordFile: "f"}, []string{"kafka.example:9092"}
+		},
+		"redis has skip_verify":       func(c *Config) { c.Redis = "rediss://h:1/0?skip_verify=true" },
+		"redis is a redis:// URL":     func(c *Config) { c.Redis, c.RedisTLS.Enabled = "redis://h:1", true },
+		"redis_tls.cert_file":         func(c *Config) { c.RedisTLS = TLS{Enabled: true, CertFile: "x"} },
+		"api.tls.cert_file":           func(c *Config) { c.API.TLS.KeyFile = "x" },
+		"ops.tls.client_ca_file":      func(c *Config) { c.Ops.TLS.ClientCAFile = "x" },
+		"likers.client_names":         func(c *Config) { c.Likers.ClientNames = []string{"x"} },
+		"control names a file":        func(c *Config) { c.Control = "postgres://u:hunter2@h/c?sslmode=verify-full&sslrootcert=/absent.pem" },
 		"likers.tls needs":            func(c *Config) { c.Likers.TLS = TLS{Enabled: true, CAFile: "x"} },
 		"likers.tls.enabled":          func(c *Config) { c.Likers.TLS = TLS{CAFile: "x"} },
 		"api.listen":                  func(c *Config) { c.API.Listen = "8080" },
@@ -238,22 +251,6 @@ func TestResolve(t *testing.T) {
 	t.Chdir(dir)
 	if _, err := Resolve("", ""); err == nil {
 		t.Error("found a default data directory that is not there")
-	}
-}
-
-func TestTLS(t *testing.T) {
-	if c, err := (Kafka{}).ClientTLS(); c != nil || err != nil {
-		t.Errorf("off: %v, %v", c, err)
-	}
-	c, err := Kafka{TLS: TLS{Enabled: true, ServerName: "k"}}.ClientTLS()
-	if err != nil || c.ServerName != "k" || c.InsecureSkipVerify {
-		t.Errorf("on: %+v, %v", c, err)
-	}
-	if _, err := (Kafka{TLS: TLS{Enabled: true, CAFile: write(t, "no certificate")}}).ClientTLS(); err == nil || !strings.Contains(err.Error(), "kafka.tls.ca_file") {
-		t.Errorf("bad authority: %v", err)
-	}
-	if _, err := (Kafka{TLS: TLS{Enabled: true, CertFile: "absent", KeyFile: "absent"}}).ClientTLS(); err == nil || !strings.Contains(err.Error(), "kafka.tls.cert_file") {
-		t.Errorf("no certificate: %v", err)
 	}
 }
 

@@ -1,13 +1,11 @@
 package config
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/url"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -61,22 +59,8 @@ func (c Config) validateStores(p *problems) {
 	for i, b := range c.Kafka.Brokers {
 		checkAddress(p, fmt.Sprintf("kafka.brokers[%d]", i), b, 1)
 	}
-	c.Kafka.TLS.validate(p, "kafka.tls")
-	if c.Redis != "" {
-		u, err := url.Parse(c.Redis)
-		if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Host == "" {
-			p.add("redis", "is not a redis:// or rediss:// URL")
-		}
-	}
-}
-
-func (t TLS) validate(p *problems, path string) {
-	if (t.CertFile == "") != (t.KeyFile == "") {
-		p.add(path+".cert_file", "and %s.key_file go together: give both or neither", path)
-	}
-	if !t.Enabled && t != (TLS{}) {
-		p.add(path+".enabled", "is false, but %s has other settings: switch it on or remove them", path)
-	}
+	c.Kafka.validateAccess(p)
+	c.validateRedis(p)
 }
 
 // checkPostgres never repeats the URL: it has a password.
@@ -85,7 +69,12 @@ func checkPostgres(p *problems, path, u string) {
 		p.add(path, "is not a postgres:// URL")
 		return
 	}
-	if _, err := pgx.ParseConfig(u); err != nil {
+	_, err := pgx.ParseConfig(u)
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread):
+		p.add(path, "names a file for TLS that cannot be read: %w", unread)
+	case err != nil:
 		p.add(path, "is not a URL that PostgreSQL's clients take")
 	}
 }
@@ -111,6 +100,8 @@ func (c Config) validateServing(p *problems) {
 	if c.API.Listen == c.Ops.Listen && !strings.HasSuffix(c.API.Listen, ":0") {
 		p.add("ops.listen", "%q is api.listen too: operators need an address of their own", c.Ops.Listen)
 	}
+	c.API.TLS.validate(p, "api.tls")
+	c.Ops.TLS.validate(p, "ops.tls")
 	c.Likers.validate(p)
 	a := c.Auth
 	if a.HS256KeyFile != "" && a.JWKSURL != "" {
@@ -135,6 +126,9 @@ func (l Likers) validate(p *problems) {
 	}
 	if l.TLS.Enabled && (l.TLS.CertFile == "" || l.TLS.CAFile == "") {
 		p.add("likers.tls", "needs cert_file, key_file and ca_file: both sides show who they are")
+	}
+	if len(l.ClientNames) > 0 && !l.TLS.Enabled {
+		p.add("likers.client_names", "are given, but likers.tls.enabled is false: without certificates nobody shows a name")
 	}
 	if l.Advertise != "" {
 		checkAddress(p, "likers.advertise", l.Advertise, 0)
@@ -249,51 +243,6 @@ func (c Config) Require(parts ...Part) error {
 		}
 	}
 	return errors.Join(p...)
-}
-
-// ClientTLS is how the brokers are reached; nil when TLS is off.
-func (k Kafka) ClientTLS() (*tls.Config, error) { return k.TLS.client("kafka.tls") }
-
-// ClientTLS is how query processes reach likers processes; nil when TLS is
-// off.
-func (l Likers) ClientTLS() (*tls.Config, error) { return l.TLS.client("likers.tls") }
-
-// ServerTLS is how likers processes answer; nil when TLS is off.
-func (l Likers) ServerTLS() (*tls.Config, error) {
-	c, err := l.TLS.client("likers.tls")
-	if c == nil || err != nil {
-		return nil, err
-	}
-	return &tls.Config{
-		MinVersion: c.MinVersion, Certificates: c.Certificates,
-		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.RootCAs,
-	}, nil
-}
-
-// client builds the client side; nil when TLS is off. path names the settings.
-func (t TLS) client(path string) (*tls.Config, error) {
-	if !t.Enabled {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s.ca_file: %w", path, err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("reading %s.ca_file: %s has no PEM certificate", path, t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s.cert_file and %s.key_file: %w", path, path, err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 // Redact is a URL without its password, for logs and errors.

@@ -2,7 +2,6 @@ package gaps
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/evidence"
 	"github.com/tidemark/tidemark/internal/idset"
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -22,7 +22,7 @@ import (
 // HealerConfig says what a Healer works with.
 type HealerConfig struct {
 	Brokers     []string
-	TLS         *tls.Config // nil: none
+	Access      *kafkaaccess.Access // nil: plain
 	Topology    *topology.Topology
 	Control     *control.DB
 	Outbox      Outbox
@@ -41,7 +41,7 @@ type Healer struct {
 
 // NewHealer makes a Healer; it connects when it is used.
 func NewHealer(cfg HealerConfig) (*Healer, error) {
-	client, err := kafkaadmin.Client(cfg.Brokers, cfg.TLS, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kafkaadmin.Client(cfg.Brokers, cfg.Access, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return nil, err
 	}

@@ -125,7 +125,7 @@ func (h *Healer) passedOn(ctx context.Context, shard int, since time.Time) (out 
 	if err != nil || from >= end {
 		return nil, true, err
 	}
-	client, err := kafkaadmin.Client(h.cfg.Brokers, h.cfg.TLS, kgo.KeepControlRecords(), // so that the last offset is seen
+	client, err := kafkaadmin.Client(h.cfg.Brokers, h.cfg.Access, kgo.KeepControlRecords(), // so that the last offset is seen
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {partition: kgo.NewOffset().At(from)}}))
 	if err != nil {
 		return nil, false, err

@@ -49,7 +49,7 @@ const (
 )
 
 func (p *Processor) attempt(parent context.Context, after error) error {
-	a := &attempt{Processor: p, after: after, line: newLifeline(),
+	a := &attempt{Processor: p, after: after, line: p.cfg.Client.newLifeline(),
 		assigned: map[int]bool{}, partitions: map[int]*Partition{}, recovering: map[int]bool{}}
 	a.ctx, a.cancel = context.WithCancelCause(parent)
 	defer a.cancel(nil)
@@ -177,7 +177,14 @@ func (a *attempt) build() (*goka.Processor, error) {
 	if a.stores != nil {
 		edges = append(edges, goka.Persist(rawCodec{}))
 	}
-	member := a.cfg.Client.sarama(a.instance(), a.line)
+	member, err := a.cfg.Client.sarama(a.instance(), a.line)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := a.cfg.Client.sarama("", a.line)
+	if err != nil {
+		return nil, err
+	}
 	if err := advertise(member, a.cfg.Advertise); err != nil {
 		return nil, err
 	}
@@ -189,7 +196,7 @@ func (a *attempt) build() (*goka.Processor, error) {
 		goka.WithPartitionChannelSize(1000),
 		goka.WithTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return a.logs, nil }),
 		goka.WithConsumerGroupBuilder(a.membership(member)),
-		goka.WithConsumerSaramaBuilder(goka.SaramaConsumerBuilderWithConfig(a.cfg.Client.sarama("", a.line))),
+		goka.WithConsumerSaramaBuilder(goka.SaramaConsumerBuilderWithConfig(reader)),
 		goka.WithProducerBuilder(func([]string, string, func() hash.Hash32) (goka.Producer, error) { return a.producer, nil }),
 		goka.WithRebalanceCallback(a.assign),
 	}

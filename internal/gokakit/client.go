@@ -2,7 +2,6 @@ package gokakit
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,8 @@ import (
 	gometrics "github.com/rcrowley/go-metrics"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 )
 
 // Sarama's own metrics cost time in every request, and nobody reads them.
@@ -21,9 +22,9 @@ func init() { gometrics.UseNilMetrics = true }
 
 // Client says how Kafka is reached.
 type Client struct {
-	Brokers  []string    // host:port
-	TLS      *tls.Config // nil: no TLS
-	ClientID string      // default tidemark
+	Brokers  []string            // host:port
+	Access   *kafkaaccess.Access // nil: plain
+	ClientID string              // default tidemark
 	// Session is how long an owner may be silent before its partitions move
 	// on; at least 2 s, default 6 s.
 	Session time.Duration
@@ -68,9 +69,7 @@ func (c Client) check() error {
 // franz builds a franz-go client.
 func (c Client) franz(opts ...kgo.Opt) (*kgo.Client, error) {
 	base := []kgo.Opt{kgo.SeedBrokers(c.Brokers...), kgo.ClientID(c.ClientID)}
-	if c.TLS != nil {
-		base = append(base, kgo.DialTLSConfig(c.TLS))
-	}
+	base = append(base, c.Access.Franz()...)
 	cl, err := kgo.NewClient(append(base, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("building kafka client: %w", err)
@@ -81,14 +80,12 @@ func (c Client) franz(opts ...kgo.Opt) (*kgo.Client, error) {
 // sarama is the configuration of everything that goka consumes with. The
 // instance makes group membership static, so that a restart under the same
 // name costs no rebalance. settings_test.go pins it.
-func (c Client) sarama(instance string, line *lifeline) *sarama.Config {
+func (c Client) sarama(instance string, line *lifeline) (*sarama.Config, error) {
 	s := sarama.NewConfig()
 	s.Version = sarama.V2_8_0_0
 	s.ClientID = c.ClientID
 	s.ChannelBufferSize = 4096
-	if c.TLS != nil {
-		s.Net.TLS.Enable, s.Net.TLS.Config = true, c.TLS
-	}
+	// The lifeline shakes hands, too.
 	s.Net.Proxy.Enable, s.Net.Proxy.Dialer = true, line
 	s.Metadata.Retry.BackoffFunc = func(int, int) time.Duration {
 		if line.isCut() {
@@ -111,7 +108,7 @@ func (c Client) sarama(instance string, line *lifeline) *sarama.Config {
 	// Records that the log has lost must not be skipped in silence.
 	s.Consumer.Group.ResetInvalidOffsets = false
 	s.Consumer.Group.InstanceId = instance
-	return s
+	return s, c.Access.FillSarama(s)
 }
 
 // topics is goka's topic manager on franz-go. It creates nothing: topics come

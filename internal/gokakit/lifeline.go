@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"time"
 )
 
 // lifeline makes the connections of sarama's clients and can cut all of them:
@@ -14,6 +13,7 @@ import (
 type lifeline struct {
 	ctx  context.Context // ends with the cut
 	stop context.CancelFunc
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
@@ -21,18 +21,15 @@ type lifeline struct {
 
 var errCut = errors.New("connections are cut: the member is stopping")
 
-const dialTimeout = 10 * time.Second
-
-func newLifeline() *lifeline {
-	l := &lifeline{conns: map[net.Conn]struct{}{}}
+func (c Client) newLifeline() *lifeline {
+	l := &lifeline{dial: c.Access.Dial, conns: map[net.Conn]struct{}{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
 // Dial makes this a proxy.Dialer.
 func (l *lifeline) Dial(network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
-	c, err := d.DialContext(l.ctx, network, address)
+	c, err := l.dial(l.ctx, network, address)
 	if err != nil {
 		return nil, err
 	}

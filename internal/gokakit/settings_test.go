@@ -1,7 +1,6 @@
 package gokakit
 
 import (
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"strings"
@@ -14,16 +13,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/topology"
 )
 
 // TestSettings pins what goka's and sarama's defaults get wrong (G25, G30, S01
 // of the bug log).
 func TestSettings(t *testing.T) {
-	line := newLifeline()
+	c := Client{Brokers: []string{"localhost:1"}, Access: &kafkaaccess.Access{SASL: &kafkaaccess.SASL{
+		Mechanism: kafkaaccess.ScramSHA512, User: "tidemark", Password: func() (string, error) { return "secret", nil },
+	}}}.withDefaults()
+	line := c.newLifeline()
 	defer line.cut()
-	c := Client{Brokers: []string{"localhost:1"}, TLS: &tls.Config{MinVersion: tls.VersionTLS13}}.withDefaults()
-	s := c.sarama("one.projection", line)
+	s, err := c.sarama("one.projection", line)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -45,7 +50,8 @@ func TestSettings(t *testing.T) {
 		"static member":             {s.Consumer.Group.InstanceId, "one.projection"},
 		"wait of a fetch":           {s.Consumer.MaxWaitTime, 100 * time.Millisecond},
 		"errors are returned":       {s.Consumer.Return.Errors, true},
-		"tls":                       {s.Net.TLS.Config, c.TLS},
+		"connections":               {s.Net.Proxy.Dialer == line, true},
+		"SASL":                      {s.Net.SASL.Enable, true},
 		"acks":                      {cl.OptValue(kgo.RequiredAcks), kgo.AllISRAcks()},
 		"idempotence is off":        {cl.OptValue(kgo.DisableIdempotentWrite), false},
 		"requests in flight":        {cl.OptValue(kgo.MaxProduceRequestsInflightPerBroker), 1},

@@ -130,7 +130,7 @@ type follower struct {
 }
 
 func (v *View) follow(parent context.Context) error {
-	f := &follower{View: v, line: newLifeline()}
+	f := &follower{View: v, line: v.cfg.Client.newLifeline()}
 	f.ctx, f.cancel = context.WithCancelCause(parent)
 	defer f.cancel(nil) // ends goka's state observers too
 	defer f.line.cut()
@@ -163,7 +163,11 @@ func (f *follower) run() error {
 		goka.WithViewHasher(func() hash.Hash32 { return new(topology.KeyHash) }),
 		goka.WithViewTopicManagerBuilder(func([]string) (goka.TopicManager, error) { return f.logs, nil }),
 		goka.WithViewConsumerSaramaBuilder(func(brokers []string, clientID string) (c sarama.Consumer, err error) {
-			consumer, err = goka.SaramaConsumerBuilderWithConfig(f.cfg.Client.sarama("", f.line))(brokers, clientID)
+			reader, err := f.cfg.Client.sarama("", f.line)
+			if err != nil {
+				return nil, err
+			}
+			consumer, err = goka.SaramaConsumerBuilderWithConfig(reader)(brokers, clientID)
 			return consumer, err
 		}),
 		goka.WithViewStorageBuilder(func(_ string, partition int32) (storage.Storage, error) {

@@ -1,12 +1,12 @@
 package kafkaadmin
 
 import (
-	"crypto/tls"
 	"fmt"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -14,7 +14,7 @@ import (
 // in-sync replicas, idempotent writes, the topology's partitioner, no topic
 // made by accident. It connects when first used. opts are added and win. The
 // caller closes it.
-func Client(brokers []string, tlsConfig *tls.Config, opts ...kgo.Opt) (*kgo.Client, error) {
+func Client(brokers []string, access *kafkaaccess.Access, opts ...kgo.Opt) (*kgo.Client, error) {
 	all := []kgo.Opt{
 		kgo.SeedBrokers(brokers...),
 		kgo.ClientID("tidemark"),
@@ -24,9 +24,7 @@ func Client(brokers []string, tlsConfig *tls.Config, opts ...kgo.Opt) (*kgo.Clie
 		kgo.RetryTimeout(10 * time.Second),
 		kgo.MetadataMinAge(100 * time.Millisecond),
 	}
-	if tlsConfig != nil {
-		all = append(all, kgo.DialTLSConfig(tlsConfig))
-	}
+	all = append(all, access.Franz()...)
 	client, err := kgo.NewClient(append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("making a Kafka client: %w", err)

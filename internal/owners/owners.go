@@ -12,7 +12,6 @@ package owners
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,6 +24,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
@@ -37,9 +37,9 @@ var ErrNoOwner = errors.New("no owner")
 // Config of a Directory.
 type Config struct {
 	Brokers []string
-	TLS     *tls.Config // nil: no TLS
-	Group   string      // consumer group
-	Topic   string      // an input of the group, whose partitions are owned
+	Access  *kafkaaccess.Access // nil: plain
+	Group   string              // consumer group
+	Topic   string              // an input of the group, whose partitions are owned
 	// MinRefresh is the least time between two questions to the broker; default
 	// 50 ms.
 	MinRefresh time.Duration
@@ -73,7 +73,7 @@ func New(cfg Config, reg prometheus.Registerer) (*Directory, error) {
 		}
 	}
 	var err error
-	if d.client, err = kafkaadmin.Client(cfg.Brokers, cfg.TLS); err != nil {
+	if d.client, err = kafkaadmin.Client(cfg.Brokers, cfg.Access); err != nil {
 		return nil, err
 	}
 	d.admin = kadm.NewClient(d.client)

@@ -19,7 +19,7 @@ type feedLog struct{ client gokakit.Client }
 
 // start is the first offset that a partition still has.
 func (f feedLog) start(ctx context.Context, topic string, partition int) (int64, error) {
-	client, err := kafkaadmin.Client(f.client.Brokers, f.client.TLS)
+	client, err := kafkaadmin.Client(f.client.Brokers, f.client.Access)
 	if err != nil {
 		return 0, err
 	}
@@ -31,7 +31,7 @@ func (f feedLog) start(ctx context.Context, topic string, partition int) (int64,
 // since is the first offset of a partition whose time is not before at; its
 // end when there is none.
 func (f feedLog) since(ctx context.Context, topic string, partition int, at time.Time) (int64, error) {
-	client, err := kafkaadmin.Client(f.client.Brokers, f.client.TLS)
+	client, err := kafkaadmin.Client(f.client.Brokers, f.client.Access)
 	if err != nil {
 		return 0, err
 	}
@@ -56,7 +56,7 @@ func lookUp(offsets kadm.ListedOffsets, err error, topic string, partition int) 
 
 // end is behind the last record of a partition.
 func (f feedLog) end(ctx context.Context, topic string, partition int) (int64, error) {
-	client, err := kafkaadmin.Client(f.client.Brokers, f.client.TLS)
+	client, err := kafkaadmin.Client(f.client.Brokers, f.client.Access)
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +71,7 @@ func (f feedLog) read(ctx context.Context, topic string, partition int, from, to
 	if from > to {
 		return nil
 	}
-	client, err := kafkaadmin.Client(f.client.Brokers, f.client.TLS,
+	client, err := kafkaadmin.Client(f.client.Brokers, f.client.Access,
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {int32(partition): kgo.NewOffset().At(from)}}),
 		kgo.KeepControlRecords(), // so that offsets have no holes of their own
 		kgo.FetchMaxWait(100*time.Millisecond))

@@ -2,7 +2,6 @@ package likers
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +13,7 @@ import (
 	"connectrpc.com/connect/v2/connecthttp"
 
 	"github.com/tidemark/tidemark/internal/ops"
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 	"github.com/tidemark/tidemark/topology/tidemarkv1/tidemarkv1connect"
@@ -23,7 +23,7 @@ import (
 type ServerConfig struct {
 	Listener net.Listener // Run closes it
 	// TLS of the service; nil: HTTP/2 without TLS, for a private network.
-	TLS    *tls.Config
+	TLS    *tlsfiles.Server
 	Logger *slog.Logger
 }
 
@@ -59,7 +59,6 @@ func (s *Server) Run(ctx context.Context) error {
 		Handler:           mux,
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		TLSConfig:         s.cfg.TLS,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      10 * time.Second,
@@ -72,9 +71,9 @@ func (s *Server) Run(ctx context.Context) error {
 		server.Protocols.SetUnencryptedHTTP2(true)
 	} else {
 		server.Protocols.SetHTTP2(true)
-		server.TLSConfig = s.cfg.TLS.Clone()
-		server.TLSConfig.NextProtos = []string{"h2"}
-		listener = tls.NewListener(listener, server.TLSConfig)
+		h2 := s.cfg.TLS.WithProtocols("h2")
+		server.TLSConfig = h2.Config() // tells the server that it may come to HTTP/2
+		listener = h2.Listener(listener)
 	}
 	return ops.Run(ctx, listener, server)
 }

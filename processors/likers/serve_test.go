@@ -2,16 +2,9 @@ package likers
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"runtime"
@@ -26,13 +19,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/testenv"
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 	"github.com/tidemark/tidemark/topology/tidemarkv1/tidemarkv1connect"
 )
 
 // serve answers for l and gives its base URL and a client.
-func serve(t *testing.T, l *Likers, tlsConfig *tls.Config) (string, tidemarkv1connect.LikersServiceClient) {
+func serve(t *testing.T, l *Likers, encrypted *tlsfiles.Server) (string, tidemarkv1connect.LikersServiceClient) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,7 +34,7 @@ func serve(t *testing.T, l *Likers, tlsConfig *tls.Config) (string, tidemarkv1co
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	server := NewServer(l, ServerConfig{Listener: listener, TLS: tlsConfig, Logger: slog.New(slog.DiscardHandler)})
+	server := NewServer(l, ServerConfig{Listener: listener, TLS: encrypted, Logger: slog.New(slog.DiscardHandler)})
 	go func() { done <- server.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -52,10 +46,13 @@ func serve(t *testing.T, l *Likers, tlsConfig *tls.Config) (string, tidemarkv1co
 	return base, clientOf(t, base, nil)
 }
 
-func clientOf(t *testing.T, base string, tlsConfig *tls.Config) tidemarkv1connect.LikersServiceClient {
-	transport := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: tlsConfig}
-	transport.Protocols.SetUnencryptedHTTP2(tlsConfig == nil)
-	transport.Protocols.SetHTTP2(tlsConfig != nil)
+func clientOf(t *testing.T, base string, encrypted *tlsfiles.Client) tidemarkv1connect.LikersServiceClient {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(encrypted == nil)
+	if encrypted != nil {
+		transport.Protocols.SetHTTP2(true)
+		transport.DialTLSContext = encrypted.WithProtocols("h2").Dial
+	}
 	t.Cleanup(transport.CloseIdleConnections)
 	return tidemarkv1connect.NewLikersServiceClient(connect.NewClient(connecthttp.NewTransport(&http.Client{Transport: transport}, base)))
 }
@@ -111,50 +108,47 @@ func TestServiceRefuses(t *testing.T) {
 	}
 }
 
-// Who does not show a certificate that is believed gets nothing.
+// Who does not show a certificate that is believed, with a name that is
+// expected, gets nothing.
 func TestServiceOverTLS(t *testing.T) {
 	l, err := New(testConfig([]string{"localhost:1"}, testTopology("tls"), t.TempDir(), 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, pool := testCertificate(t)
-	base, _ := serve(t, l, &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool})
+	ours, theirs := testenv.NewAuthority(t), testenv.NewAuthority(t)
+	cfg := tlsfiles.ServerConfig{ClientNames: []string{"queries.example"}}
+	cfg.CA = ours.File
+	cfg.Cert, cfg.Key = ours.Issue(t, testenv.Certificate{Names: []string{"likers.example"}})
+	server, err := tlsfiles.NewServer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, _ := serve(t, l, server)
 	base = strings.Replace(base, "http:", "https:", 1)
-	ask := func(c *tls.Config) error {
-		_, err := clientOf(t, base, c).ListLikers(t.Context(), &tidemarkv1.ListLikersRequest{})
+	ask := func(by *testenv.Authority, name string) error {
+		cfg := tlsfiles.ClientConfig{ServerName: "likers.example"}
+		cfg.CA = ours.File
+		if by != nil {
+			cfg.Cert, cfg.Key = by.Issue(t, testenv.Certificate{Names: []string{name}})
+		}
+		c, err := tlsfiles.NewClient(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = clientOf(t, base, c).ListLikers(t.Context(), &tidemarkv1.ListLikersRequest{})
 		return err
 	}
-	err = ask(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{certificate}})
-	if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "this is a process of group") {
+	const answered = "this is a process of group"
+	if err := ask(ours, "queries.example"); connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), answered) {
 		t.Errorf("with a certificate: %v", err)
 	}
-	if err := ask(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}); err == nil || strings.Contains(err.Error(), "this is a process of group") {
-		t.Errorf("without a certificate: %v", err)
+	for name, err := range map[string]error{
+		"without a certificate": ask(nil, ""), "of another authority": ask(theirs, "queries.example"), "with another name": ask(ours, "api.example"),
+	} {
+		if err == nil || strings.Contains(err.Error(), answered) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-}
-
-func testCertificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "likers"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
 // The first answer of a new owner, here a hot standby, has all that the owner

@@ -6,7 +6,6 @@ package review
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/kafkaaccess"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
 	"github.com/tidemark/tidemark/internal/quarantine"
 	"github.com/tidemark/tidemark/topology"
@@ -71,18 +71,18 @@ func Reasons() (out []string) {
 type Desk struct {
 	client  *kgo.Client
 	brokers []string
-	tls     *tls.Config
+	access  *kafkaaccess.Access
 	topic   string
 	control *control.DB
 }
 
 // New makes a Desk; it connects to Kafka when it is used.
-func New(brokers []string, tls *tls.Config, topo *topology.Topology, db *control.DB) (*Desk, error) {
-	client, err := kafkaadmin.Client(brokers, tls, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+func New(brokers []string, access *kafkaaccess.Access, topo *topology.Topology, db *control.DB) (*Desk, error) {
+	client, err := kafkaadmin.Client(brokers, access, kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		return nil, err
 	}
-	return &Desk{client: client, brokers: brokers, tls: tls, topic: topo.Topic(topology.Quarantine), control: db}, nil
+	return &Desk{client: client, brokers: brokers, access: access, topic: topo.Topic(topology.Quarantine), control: db}, nil
 }
 
 // Close ends the connections to Kafka.
@@ -156,7 +156,7 @@ func decode(r *kgo.Record) Item {
 
 // read visits every record of the quarantine.
 func (d *Desk) read(ctx context.Context, visit func(*kgo.Record) error) error {
-	client, err := kafkaadmin.Client(d.brokers, d.tls, kgo.KeepControlRecords())
+	client, err := kafkaadmin.Client(d.brokers, d.access, kgo.KeepControlRecords())
 	if err != nil {
 		return err
 	}
