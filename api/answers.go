@@ -110,6 +110,7 @@ type BatchItem struct {
 	RelationVersion uint64     `json:"relationVersion" doc:"Of myState; 0 if there never was a relation"`
 	DisplayCount    int64      `json:"displayCount" doc:"The public count, eventually consistent: it may lag behind myState"`
 	CountSnapshotAt *time.Time `json:"countSnapshotAt" doc:"When displayCount was made; null if nobody has ever related to the target, so that the count is 0"`
+	Withdrawn       string     `json:"withdrawn,omitempty" enum:"DELETED,TAKEN_DOWN,REMOVED,CLOSED,BANNED" doc:"Why the count is not shown: displayCount is 0 then. It is left out of a count that is shown"`
 	BelowMinimum    bool       `json:"belowMinimum,omitempty" doc:"True if the fact itself is below the minRelationVersions entry: the client saw a version that this system does not have"`
 }
 
@@ -142,6 +143,7 @@ type CountAnswer struct {
 	Active           int64       `json:"active" doc:"Relations in the counted state: LIKED, FAVORITED, FOLLOWING"`
 	Disliked         int64       `json:"disliked" doc:"Relations in DISLIKED; 0 for kinds without it"`
 	DisplayCount     int64       `json:"displayCount" doc:"What to show: active without what is hidden"`
+	Withdrawn        string      `json:"withdrawn,omitempty" enum:"DELETED,TAKEN_DOWN,REMOVED,CLOSED,BANNED" doc:"Why the count is not shown: displayCount is 0 then, and active and disliked are told to the role operator only. It is left out of a count that is shown"`
 	Found            bool        `json:"found" doc:"False if nobody has ever related to the target"`
 	GeneratedAt      *time.Time  `json:"generatedAt" doc:"When this count was made; null if not found"`
 	CommittedAt      *time.Time  `json:"committedAt" doc:"Commit of the newest change inside; null if not known"`

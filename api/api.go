@@ -23,6 +23,9 @@ type Config struct {
 	// Verifier proves the tokens of all requests under /v1/. Required; its Run
 	// is the caller's to run.
 	Verifier *Verifier
+	// Visibility decides which targets take new relations, and whose counts are
+	// shown; nil: all.
+	Visibility Visibility
 	// RequestTimeout bounds the work on one request; default 5s.
 	RequestTimeout time.Duration
 	Logger         *slog.Logger          // default: discard
@@ -34,6 +37,7 @@ type API struct {
 	router         *router
 	huma           huma.API
 	verifier       *Verifier
+	visibility     Visibility // nil: everything is there for everybody
 	measures       *measures
 	log            *slog.Logger
 	quiet          quietLog
@@ -56,7 +60,7 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a := &API{
-		router: &router{}, verifier: c.Verifier, measures: m, requestTimeout: c.RequestTimeout,
+		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout,
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log

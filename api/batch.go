@@ -48,11 +48,15 @@ func (b batch) serve(w http.ResponseWriter, r *http.Request) *Problem {
 	if err != nil {
 		return b.api.countsProblem(ctx, err)
 	}
+	withdrawn, p := b.api.withdrawn(ctx, b.kind, query.unique)
+	if p != nil {
+		return p
+	}
 	facts, err := b.states(ctx, query)
 	if err != nil {
 		return b.api.storeProblem(ctx, err, "relations cannot be read now: try again")
 	}
-	b.write(w, query, facts, counts)
+	b.write(w, query, facts, counts, withdrawn)
 	return nil
 }
 
@@ -71,7 +75,7 @@ func (b batch) states(ctx context.Context, q batchBody) ([]relations.Fact, error
 
 var answers = sync.Pool{New: func() any { return new([]byte) }}
 
-func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []views.Count) {
+func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact, counts []views.Count, withdrawn withdrawals) {
 	buf := answers.Get().(*[]byte)
 	defer answers.Put(buf)
 	out := (*buf)[:0]
@@ -81,7 +85,7 @@ func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact,
 			out = append(out, ',')
 		}
 		at := q.place[i]
-		out = b.appendItem(out, id, facts[at], counts[at], q.least != nil && facts[at].Version < q.least[at])
+		out = b.appendItem(out, id, facts[at], withdrawn.shown(at, counts[at]), withdrawn.reason(at), q.least != nil && facts[at].Version < q.least[at])
 	}
 	out = append(out, "]}\n"...)
 	*buf = out
@@ -96,7 +100,7 @@ func (b batch) write(w http.ResponseWriter, q batchBody, facts []relations.Fact,
 //
 // A fact below the client's minimum is not a stale read, since what is below it in
 // a cache is read from where it is committed: it is the truth, marked.
-func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count, below bool) []byte {
+func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count, withdrawn string, below bool) []byte {
 	out = append(append(append(out, `{"`...), b.itemName...), `":`...)
 	out = appendString(out, id)
 	out = append(append(append(out, `,"myState":"`...), f.State.String()...), `","relationVersion":`...)
@@ -109,6 +113,9 @@ func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count
 	} else {
 		out = append(out, '"')
 		out = append(c.GeneratedAt.UTC().AppendFormat(out, time.RFC3339Nano), '"')
+	}
+	if withdrawn != "" {
+		out = append(append(append(out, `,"withdrawn":"`...), withdrawn...), '"')
 	}
 	if below {
 		out = append(out, `,"belowMinimum":true`...)

@@ -33,7 +33,7 @@ func RegisterCommands(a *API, store CommandStore) {
 				Description: "The operation's id, made by the client, one per command; bound to this user, target and body",
 			}},
 			body: p.body, result: reflect.TypeFor[CommandAnswer](),
-			problems: []problemKind{kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable},
+			problems: []problemKind{kindAccountInactive, kindTargetUnknown, kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable, kindPrivacyUnavailable},
 			handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 				return c.set(w, r, p.kind)
 			},
@@ -71,6 +71,9 @@ type commands struct {
 func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind) *Problem {
 	cmd, p := readCommand(w, r, kind)
 	if p != nil {
+		return p
+	}
+	if p := c.refused(r.Context(), cmd); p != nil {
 		return p
 	}
 	res, err := c.store.Set(r.Context(), cmd)

@@ -139,6 +139,7 @@ type testAPI struct {
 	log   *strings.Builder
 
 	exports *fakeExports
+	visible *fakeVisibility
 }
 
 func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
@@ -147,8 +148,8 @@ func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ta := &testAPI{t: t, store: store, lists: &fakeLists{}, reg: prometheus.NewRegistry(), log: &strings.Builder{}}
-	ta.api, err = New(Config{Verifier: v, Registerer: ta.reg, Logger: slog.New(slog.NewJSONHandler(ta.log, nil))})
+	ta := &testAPI{t: t, store: store, lists: &fakeLists{}, reg: prometheus.NewRegistry(), log: &strings.Builder{}, visible: &fakeVisibility{}}
+	ta.api, err = New(Config{Verifier: v, Visibility: ta.visible, Registerer: ta.reg, Logger: slog.New(slog.NewJSONHandler(ta.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +158,7 @@ func newTestAPI(t testing.TB, store *fakeStore) *testAPI {
 	RegisterLists(ta.api, ta.lists.sources(t, store))
 	ta.exports = newFakeExports(t)
 	RegisterExports(ta.api, ta.exports, ta.exports.dir)
+	RegisterPrivacyEvents(ta.api, ta.visible, ta.visible)
 	return ta
 }
 

@@ -22,7 +22,9 @@ var (
 	kindUnauthenticated    = problemKind{"unauthenticated", http.StatusUnauthorized, "A valid bearer token is needed"}
 	kindListWithheld       = problemKind{"list-withheld", http.StatusForbidden, "The list is not shown to you"}
 	kindRoleMissing        = problemKind{"role-missing", http.StatusForbidden, "A role is needed"}
+	kindAccountInactive    = problemKind{"account-inactive", http.StatusForbidden, "Your account is closed or banned"}
 	kindNotFound           = problemKind{"not-found", http.StatusNotFound, "There is no such resource"}
+	kindTargetUnknown      = problemKind{"target-unknown", http.StatusNotFound, "There is no such target for you"}
 	kindOperationUnknown   = problemKind{"operation-unknown", http.StatusNotFound, "The operation is not known"}
 	kindExportUnknown      = problemKind{"export-unknown", http.StatusNotFound, "The export is not known"}
 	kindOperationExpired   = problemKind{"operation-expired", http.StatusGone, "The operation is older than operations are kept"}
@@ -51,7 +53,7 @@ var problemKinds = []problemKind{
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
-	kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindTooManyExports, kindExportsUnavailable,
+	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindTooManyExports, kindExportsUnavailable,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

@@ -35,9 +35,9 @@ func RegisterQueries(a *API, facts RelationReader, counts CountReader) {
 		a.add(operation{
 			method: http.MethodPost, path: "/v1/" + b.kind.String() + "-relations/batch-query", id: "query-" + b.kind.String() + "-relations", tag: "queries",
 			summary:     "My relations to a page of targets, and their counts",
-			description: fmt.Sprintf("One item for each of at most %d ids, in the query's order. myState is a committed fact. Where the deployment has a cache it may be late by as long as a change takes to get there, usually milliseconds: a client that has seen a version asks for it in minRelationVersions. displayCount is eventually consistent and never decides it. While counts are not ready the answer is 503, never a count of 0.", MaxBatch),
+			description: fmt.Sprintf("One item for each of at most %d ids, in the query's order. myState is a committed fact. Where the deployment has a cache it may be late by as long as a change takes to get there, usually milliseconds: a client that has seen a version asks for it in minRelationVersions. displayCount is eventually consistent and never decides it; of a target that is deleted, taken down or closed it is withdrawn, with the reason. While counts are not ready the answer is 503, never a count of 0.", MaxBatch),
 			body:        b.query, result: b.answer,
-			problems: []problemKind{kindStoreUnavailable, kindCountsUnavailable},
+			problems: []problemKind{kindStoreUnavailable, kindCountsUnavailable, kindPrivacyUnavailable},
 			handle:   b.serve,
 		})
 	}
@@ -50,7 +50,7 @@ func RegisterQueries(a *API, facts RelationReader, counts CountReader) {
 			idParam("id", "The video's id; the user's for follow"),
 		},
 		result:   reflect.TypeFor[CountAnswer](),
-		problems: []problemKind{kindCountsUnavailable},
+		problems: []problemKind{kindCountsUnavailable, kindPrivacyUnavailable},
 		handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 			return a.count(w, r, counts)
 		},
@@ -70,7 +70,11 @@ func (a *API) count(w http.ResponseWriter, r *http.Request, counts CountReader) 
 	if err != nil {
 		return a.countsProblem(r.Context(), err)
 	}
-	writeJSON(w, countAnswer(kind, id, c))
+	withdrawn, p := a.withdrawn(r.Context(), kind, []string{id})
+	if p != nil {
+		return p
+	}
+	writeJSON(w, withdrawn.from(IdentityOf(r.Context()), countAnswer(kind, id, withdrawn.count(0, c))))
 	return nil
 }
 

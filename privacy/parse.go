@@ -3,7 +3,9 @@ package privacy
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // ParseEvent reads an event from JSON: the fields of an Account, Video or Block
@@ -77,10 +79,24 @@ func parseWhole(b []byte, into any) error {
 			return fmt.Errorf("%s is missing", name)
 		}
 	}
-	if len(have) != len(want) { // a field in another case too
-		return fmt.Errorf("it has %d fields, not %d", len(have), len(want))
+	if n, err := countFields(b); err != nil || n != len(want) { // one in another case too, or again
+		return errors.Join(err, fmt.Errorf("it has %d fields, not %d", n, len(want)))
 	}
 	return nil
+}
+
+// countFields counts the fields of an object without inner ones, each time that
+// one is there.
+func countFields(object []byte) (n int, err error) {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	for tokens := 0; ; tokens++ {
+		switch _, err := dec.Token(); {
+		case errors.Is(err, io.EOF):
+			return (tokens - 2) / 2, nil
+		case err != nil:
+			return 0, err
+		}
+	}
 }
 
 func fieldsOf(object []byte) (map[string]json.RawMessage, error) {
