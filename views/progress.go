@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidemark/tidemark/internal/displaytable"
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -22,7 +23,7 @@ type progress struct {
 
 	mu     sync.Mutex
 	marked map[pair]bool
-	rows   [][]map[int]ShardAsOf // by display and count partition, then shard; nil: no row
+	rows   [][]*tidemarkv1.PartitionProgress // by display and count partition; nil: no row
 }
 
 type pair struct{ display, count int }
@@ -42,9 +43,9 @@ type asOf struct {
 
 func newProgress(t topology.Config, get func(string) ([]byte, error)) *progress {
 	p := &progress{shards: t.Shards, counts: t.CountPartitions, displays: t.DisplayPartitions, get: get, marked: map[pair]bool{}}
-	p.rows = make([][]map[int]ShardAsOf, p.displays)
+	p.rows = make([][]*tidemarkv1.PartitionProgress, p.displays)
 	for d := range p.rows {
-		p.rows[d] = make([]map[int]ShardAsOf, p.counts)
+		p.rows[d] = make([]*tidemarkv1.PartitionProgress, p.counts)
 	}
 	p.markAll()
 	p.current.Store(&includes{byDisplay: make([]asOf, p.displays)})
@@ -104,8 +105,8 @@ func (p *progress) load() (*includes, error) {
 	return next, nil
 }
 
-// read gives a row by shard, nil when there is none.
-func (p *progress) read(at pair) (map[int]ShardAsOf, error) {
+// read gives a row, nil when there is none.
+func (p *progress) read(at pair) (*tidemarkv1.PartitionProgress, error) {
 	value, err := p.get(topology.ProgressKey(at.display, at.count))
 	if err != nil || value == nil {
 		return nil, err
@@ -114,40 +115,20 @@ func (p *progress) read(at pair) (map[int]ShardAsOf, error) {
 	if err := row.UnmarshalVT(value); err != nil {
 		return nil, fmt.Errorf("reading the progress of count partition %d: %w", at.count, err)
 	}
-	byShard := map[int]ShardAsOf{}
-	for _, w := range row.GetProgress().GetWatermarks() {
-		byShard[int(w.Shard)] = ShardAsOf{
-			Shard: int(w.Shard), Seal: w.Seal, PreviousCommitLSN: w.GetPosition().GetPreviousCommitLsn(), LSN: w.GetPosition().GetLsn(),
-			SealedAt: time.UnixMicro(w.SealedAtUs).UTC(),
-		}
-	}
-	return byShard, nil
+	return row.GetProgress(), nil
 }
 
-// least gives the least seal of each shard over all count partitions; a shard
-// that any of them does not know is missing.
+// least gives what the counts of a display partition include.
 func (p *progress) least(display int) asOf {
 	var a asOf
-	for shard := range p.shards {
-		if s, ok := p.leastOf(display, shard); ok {
-			a.shards = append(a.shards, s)
-		}
+	for _, w := range displaytable.Least(p.shards, p.rows[display]) {
+		a.shards = append(a.shards, ShardAsOf{
+			Shard: int(w.Shard), Seal: w.Seal, PreviousCommitLSN: w.GetPosition().GetPreviousCommitLsn(), LSN: w.GetPosition().GetLsn(),
+			SealedAt: time.UnixMicro(w.SealedAtUs).UTC(),
+		})
 	}
 	a.oldest = oldest(a.shards, p.shards)
 	return a
-}
-
-func (p *progress) leastOf(display, shard int) (least ShardAsOf, ok bool) {
-	for c, row := range p.rows[display] {
-		s, known := row[shard]
-		if !known {
-			return ShardAsOf{}, false
-		}
-		if c == 0 || s.Seal < least.Seal {
-			least = s
-		}
-	}
-	return least, true
 }
 
 // total gives the least over all display partitions.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -21,19 +22,23 @@ func newCache() *cobra.Command {
 		Use:   "cache",
 		Short: "What Redis holds: its generations, and rebuilding them",
 		Long: "Redis accelerates and never decides: losing it loses nothing. What it holds belongs to a generation, which\n" +
-			"is rebuilt from the shards, verified, and then read. The cachefloor role does so by itself when Redis has\n" +
-			"lost the active one.",
+			"is rebuilt, verified, and then read: relations from the shards by the cachefloor role, counts from the\n" +
+			"display table by the display role. They do so by themselves when Redis has lost the active one.",
 	})
 	cmd.AddCommand(newCacheStatus(), newCacheRebuild())
 	return cmd
 }
+
+// cachedFamilies are kept in Redis.
+var cachedFamilies = []cache.Family{cache.Relations, cache.Counts}
 
 // cacheJSON is a generation as --output json prints it.
 type cacheJSON struct {
 	Family      string                `json:"family"`
 	Generation  uint64                `json:"generation"`
 	Status      string                `json:"status"`
-	Buckets     int                   `json:"buckets"`
+	Buckets     int                   `json:"buckets,omitempty"`  // of relations
+	Manifest    uint64                `json:"manifest,omitempty"` // of counts
 	Reason      string                `json:"reason"`
 	EndedReason string                `json:"endedReason,omitempty"`
 	Progress    control.CacheProgress `json:"progress"`
@@ -45,7 +50,7 @@ type cacheJSON struct {
 }
 
 func newCacheStatus() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "List generations; exit 3 while none is active, or Redis has lost it", Args: noArgs}
+	cmd := &cobra.Command{Use: "status", Short: "List generations; exit 3 while a family has none that is active and in Redis", Args: noArgs}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -75,19 +80,23 @@ func cacheStatus(ctx context.Context, cfg config.Config, out *output, w io.Write
 		return err
 	}
 	defer func() { _ = redis.Close() }()
-	all, err := db.CacheGenerations(ctx, cache.Relations, listedGenerations)
-	if err != nil {
-		return err
-	}
-	list, served := []cacheJSON{}, false
-	for _, g := range all {
-		j := asCacheJSON(g)
-		j.InRedis = inRedis(redis.Held(ctx, g.Generation))
-		served = served || g.Status == control.CacheActive && j.InRedis == "yes"
-		list = append(list, j)
+	list, served := []cacheJSON{}, map[string]bool{}
+	for _, family := range cachedFamilies {
+		all, err := db.CacheGenerations(ctx, family, listedGenerations)
+		if err != nil {
+			return err
+		}
+		for _, g := range all {
+			j := asCacheJSON(g)
+			j.InRedis = inRedis(redis.Held(ctx, g.Generation))
+			if g.Status == control.CacheActive && j.InRedis == "yes" {
+				served[j.Family] = true
+			}
+			list = append(list, j)
+		}
 	}
 	err = out.print(w, list, func(w io.Writer) error { return cacheTable(w, list) })
-	if err == nil && !served {
+	if err == nil && len(served) < len(cachedFamilies) {
 		err = errDifferent // the table says why
 	}
 	return err
@@ -95,9 +104,16 @@ func cacheStatus(ctx context.Context, cfg config.Config, out *output, w io.Write
 
 func asCacheJSON(g control.CacheGeneration) cacheJSON {
 	return cacheJSON{
-		Family: string(g.Family), Generation: g.ID, Status: string(g.Status), Buckets: g.Buckets, Reason: g.Reason, EndedReason: g.EndedReason,
+		Family: string(g.Family), Generation: g.ID, Status: string(g.Status), Buckets: relationBuckets(g), Manifest: g.Manifest, Reason: g.Reason, EndedReason: g.EndedReason,
 		Progress: g.Progress, BegunAt: g.BegunAt.UTC(), ActivatedAt: g.ActivatedAt, EndedAt: g.EndedAt,
 	}
+}
+
+func relationBuckets(g control.CacheGeneration) int {
+	if g.Family == cache.Relations {
+		return g.Buckets
+	}
+	return 0
 }
 
 func inRedis(err error) string {
@@ -118,12 +134,20 @@ func cacheTable(w io.Writer, list []cacheJSON) error {
 		if g.EndedReason != "" {
 			why = g.EndedReason
 		}
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", g.Family, g.Generation, g.Status, g.InRedis, g.BegunAt.Format(time.RFC3339), progressWord(g.Progress), why)
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\n", g.Family, g.Generation, g.Status, g.InRedis, g.BegunAt.Format(time.RFC3339), progressWord(cache.Family(g.Family), g.Progress), why)
 	}
 	return tw.Flush()
 }
 
-func progressWord(p control.CacheProgress) string {
+// entriesOf is what a family's entries are called.
+func entriesOf(f cache.Family) string {
+	if f == cache.Counts {
+		return "counts"
+	}
+	return "relations"
+}
+
+func progressWord(f cache.Family, p control.CacheProgress) string {
 	read, about := progressOf(p)
 	switch p.Phase {
 	case "reading":
@@ -131,7 +155,7 @@ func progressWord(p control.CacheProgress) string {
 	case "":
 		return "announcing"
 	}
-	return fmt.Sprintf("%s, %d relations", p.Phase, read)
+	return fmt.Sprintf("%s, %d %s", p.Phase, read, entriesOf(f))
 }
 
 func progressOf(p control.CacheProgress) (read, about int64) {
@@ -147,14 +171,17 @@ func newCacheRebuild() *cobra.Command {
 	var reason string
 	var wait time.Duration
 	cmd := &cobra.Command{
-		Use:   "rebuild relations",
-		Short: "Rebuild what Redis says of relations, from the shards",
-		Long: "Begin a new generation of the relation cache. A cachefloor process reads every relation from the shards,\n" +
-			"throttled by cache.rebuild_rate, takes what is committed meanwhile from the facts, compares, and activates\n" +
-			"it. The generation that is active stays so until then. Without --execute nothing is begun.",
+		Use:   "rebuild relations|counts",
+		Short: "Rebuild what Redis says of relations, or of counts",
+		Long: "Begin a new generation of one part of the cache, and follow it until it is active. The generation that is\n" +
+			"active stays so until then. Without --execute nothing is begun.\n\n" +
+			"relations: a cachefloor process reads every relation from the shards, throttled by cache.rebuild_rate, takes\n" +
+			"what is committed meanwhile from the facts, and compares.\n" +
+			"counts: the display processes copy the display table, throttled by cache.rebuild_rate, and compare. The table\n" +
+			"itself stays as it is.",
 		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) != 1 || given[0] != string(cache.Relations) {
-				return usagef("%s needs what to rebuild: relations", cmd.CommandPath())
+			if len(given) != 1 || !slices.Contains(cachedFamilies, cache.Family(given[0])) {
+				return usagef("%s needs what to rebuild: relations or counts", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -164,7 +191,8 @@ func newCacheRebuild() *cobra.Command {
 	cmd.Flags().BoolVar(&execute, "execute", false, "begin it")
 	cmd.Flags().StringVar(&reason, "reason", "asked for", "`WHY`, for the audit")
 	cmd.Flags().DurationVar(&wait, "wait", time.Hour, "how long to wait until it is active; 0: not at all")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		family := cache.Family(given[0])
 		cfg, err := at.load(config.PartControl, config.PartRedis)
 		if err != nil {
 			return err
@@ -178,11 +206,15 @@ func newCacheRebuild() *cobra.Command {
 			return err
 		}
 		defer db.Close()
+		begin, plan, err := rebuilding(cmd.Context(), cfg, db, family)
+		if err != nil {
+			return err
+		}
 		if !execute {
-			fmt.Fprintf(cmd.OutOrStdout(), "would begin a new generation with %d relation buckets and read every relation at %d/s: give --execute to do so\n", cfg.Cache.RelationBuckets, cfg.Cache.RebuildRate)
+			fmt.Fprintf(cmd.OutOrStdout(), "would begin a new generation %s: give --execute to do so\n", plan)
 			return nil
 		}
-		g, err := db.BeginCache(cmd.Context(), cache.Relations, cfg.Cache.RelationBuckets, who, reason)
+		g, err := begin(cmd.Context(), who, reason)
 		if err != nil {
 			return err
 		}
@@ -195,6 +227,30 @@ func newCacheRebuild() *cobra.Command {
 		return followRebuild(ctx, db, g.Generation, newScreen(cmd.ErrOrStderr()))
 	}
 	return cmd
+}
+
+// rebuilding is how a family's generation is begun, and what follows.
+func rebuilding(ctx context.Context, cfg config.Config, db *control.DB, f cache.Family) (begin func(ctx context.Context, who, reason string) (control.CacheGeneration, error), plan string, err error) {
+	if f == cache.Relations {
+		return func(ctx context.Context, who, reason string) (control.CacheGeneration, error) {
+			return db.BeginCache(ctx, f, cfg.Cache.RelationBuckets, who, reason)
+		}, fmt.Sprintf("with %d relation buckets and read every relation at %d/s", cfg.Cache.RelationBuckets, cfg.Cache.RebuildRate), nil
+	}
+	_, manifest, _, err := readContracts(ctx, cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	return func(ctx context.Context, who, reason string) (control.CacheGeneration, error) {
+		return db.BeginCountCache(ctx, manifest.ID, who, reason)
+	}, fmt.Sprintf("of manifest %d and copy every count at %d/s per process", manifest.ID, cfg.Cache.RebuildRate), nil
+}
+
+// keeperOf is the role that looks after a family.
+func keeperOf(f cache.Family) string {
+	if f == cache.Counts {
+		return "display"
+	}
+	return "cachefloor"
 }
 
 const followInterval = 500 * time.Millisecond
@@ -215,19 +271,19 @@ func followRebuild(ctx context.Context, db *control.DB, g cache.Generation, s *s
 			switch now.Status {
 			case control.CacheActive:
 				read, _ := progressOf(now.Progress)
-				s.say("generation %d is active: %d relations read, %d compared, %d in Redis", g.ID, read, now.Progress.Sampled, now.Progress.Entries)
+				s.say("generation %d is active: %d %s read, %d compared, %d in Redis", g.ID, read, entriesOf(g.Family), now.Progress.Sampled, now.Progress.Entries)
 				return nil
 			case control.CacheFailed, control.CacheRetired:
 				return fmt.Errorf("generation %d has %s: %s", g.ID, now.Status, now.EndedReason)
 			}
-			if text := progressWord(now.Progress); text != was {
+			if text := progressWord(now.Family, now.Progress); text != was {
 				was = text
 				read, _ := progressOf(now.Progress)
 				m.set(read, text)
 			}
 		}
 		if !pause.For(ctx, followInterval) {
-			return fmt.Errorf("generation %d is not active yet: see `tidemark cache status`: does a cachefloor process run?", g.ID)
+			return fmt.Errorf("generation %d is not active yet: see `tidemark cache status`: does a %s process run?", g.ID, keeperOf(g.Family))
 		}
 	}
 }

@@ -141,6 +141,26 @@ func (s *Snapshot) reading(err error) error {
 	return fmt.Errorf("table %s: reading the store: %w", s.where, err)
 }
 
+// Values visits the values whose keys stand behind after, in order of keys, until
+// visit returns false. visit must not keep value.
+func (s *Snapshot) Values(after string, visit func(key string, value []byte) bool) (err error) {
+	lower := append([]byte{valueName}, after...)
+	if after != "" {
+		lower = append(lower, 0) // the least name behind after
+	}
+	it, err := s.snap.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: []byte{valueName + 1}})
+	if err != nil {
+		return s.reading(err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for it.First(); it.Valid() && visit(string(it.Key()[1:]), it.Value()); it.Next() {
+	}
+	if err := it.Error(); err != nil {
+		return s.reading(err)
+	}
+	return nil
+}
+
 // Ascend visits the index rows of a group whose items stand behind after, in
 // order, until visit returns false. It seeks: what lies before costs nothing.
 // visit must not keep value.

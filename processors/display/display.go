@@ -26,6 +26,8 @@ type Config struct {
 	HotStandby bool // keep the other partitions' tables warm
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // optional
+	// Counts has a copy of the counts in Redis; nil: there is none.
+	Counts *CountsConfig
 }
 
 // Display is a member of the display group.
@@ -34,6 +36,7 @@ type Display struct {
 	setAside    string                        // topic
 	updates     map[string]prometheus.Counter // by result
 	quarantined *quarantine.Tally
+	counts      *counts // nil without a copy in Redis
 	processor   *gokakit.Processor
 }
 
@@ -61,12 +64,20 @@ func New(cfg Config) (*Display, error) {
 			return nil, fmt.Errorf("display: registering metrics: %w", err)
 		}
 	}
+	var newOwner func(*gokakit.Partition) gokakit.Owner
+	if cfg.Counts != nil {
+		if d.counts, err = newCounts(cfg); err != nil {
+			return nil, err
+		}
+		newOwner = d.counts.newFollower
+	}
 	d.processor, err = gokakit.NewProcessor(gokakit.ProcessorConfig{
 		Client:     cfg.Client,
 		Topology:   cfg.Topology,
 		Group:      topology.DisplayGroup,
 		Schema:     displaytable.Schema{},
 		Handle:     d.handle,
+		NewOwner:   newOwner,
 		StateDir:   cfg.StateDir,
 		Instance:   cfg.Instance,
 		HotStandby: cfg.HotStandby,
@@ -107,6 +118,9 @@ func (d *Display) handle(p *gokakit.Partition, r gokakit.Record) error {
 		return fmt.Errorf("encoding a row of the display table: %w", err)
 	}
 	d.updates[taken].Inc()
+	if f, ok := p.Owner().(*follower); ok && update.GetPartial() != nil {
+		f.change(r.Key, update.GetPartial().Partition)
+	}
 	return p.Put(r.Key, value)
 }
 

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"go.uber.org/goleak"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
@@ -19,10 +18,7 @@ import (
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
-// Sarama's metrics have one goroutine per process that never ends.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
-}
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // stage is a broker with a topology and display processors on it.
 type stage struct {
