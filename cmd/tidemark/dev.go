@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/api"
-	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
 )
@@ -269,9 +268,11 @@ func endCaches(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	defer db.Close()
-	all, err := db.CacheGenerations(ctx, cache.Relations, 0)
-	for _, g := range all {
-		if _, e := db.FailCache(ctx, g.Generation, "tidemark dev", "the embedded Redis starts empty"); e != nil {
+	for _, family := range cachedFamilies {
+		all, e := db.CacheGenerations(ctx, family, 0)
+		err = errors.Join(err, e)
+		for _, g := range all {
+			_, e := db.FailCache(ctx, g.Generation, "tidemark dev", "the embedded Redis starts empty")
 			err = errors.Join(err, e)
 		}
 	}

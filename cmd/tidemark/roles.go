@@ -189,10 +189,14 @@ func (b *builder) likersView() (*views.Likers, error) {
 	return v, err
 }
 
-func (b *builder) display(context.Context) error {
+func (b *builder) display(ctx context.Context) error {
+	counts, err := b.cachedCounts(ctx)
+	if err != nil {
+		return err
+	}
 	d, err := display.New(display.Config{
 		Client: b.client, Topology: b.topo, Instance: b.cfg.Instance,
-		StateDir: b.stateDir("display"), HotStandby: b.cfg.HotStandby,
+		StateDir: b.stateDir("display"), HotStandby: b.cfg.HotStandby, Counts: counts,
 		Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
