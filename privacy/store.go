@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 )
 
 // Store keeps what events said in the control database, whose migrations make
@@ -35,6 +37,7 @@ func Open(ctx context.Context, controlURL string) (*Store, error) {
 		return nil, fmt.Errorf("privacy: reading the control database's URL: %w", err)
 	}
 	config.MaxConns = 8
+	config.BeforeConnect = tlsfiles.RenewPostgres
 	for name, value := range sessionParams {
 		config.ConnConfig.RuntimeParams[name] = value
 	}

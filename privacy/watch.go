@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tidemark/tidemark/internal/pause"
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 )
 
 const (
@@ -58,7 +59,11 @@ func (s *Snapshot) Detail() string {
 // listen hears of changes until the connection fails or a beat is lost, as behind
 // a pooler that hands sessions around.
 func (s *Snapshot) listen(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, s.store.pool.Config().ConnConfig)
+	config := s.store.pool.Config().ConnConfig
+	if err := tlsfiles.RenewPostgres(ctx, config); err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connecting: %w", err)
 	}

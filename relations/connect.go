@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 )
 
 // sessionParams hold for every connection to a shard.
@@ -44,6 +46,10 @@ func parseURL(shard int, url string) (*pgx.ConnConfig, error) {
 
 // connect opens a connection to a shard and checks that it is that shard.
 func connect(ctx context.Context, config *pgx.ConnConfig, shard int) (*pgx.Conn, error) {
+	config = config.Copy()
+	if err := tlsfiles.RenewPostgres(ctx, config); err != nil {
+		return nil, err
+	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connecting: %w", err)
@@ -63,6 +69,7 @@ func newPool(url string, shard, conns int) (*pgxpool.Pool, error) {
 	}
 	setParams(config.ConnConfig)
 	config.MaxConns, config.MinConns = int32(conns), 0
+	config.BeforeConnect = tlsfiles.RenewPostgres
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return checkIdentity(ctx, conn, shard) }
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {

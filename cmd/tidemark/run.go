@@ -89,14 +89,14 @@ func runRoles(ctx context.Context, cfg config.Config, roles []string, weak gokak
 			return nil
 		case <-p.listening:
 		}
-		fmt.Fprintf(out, "instance %s: %s\n  operators  http://%s/readyz?verbose  /metrics\n", cfg.Instance, strings.Join(roles, ", "), p.opsAddr)
+		fmt.Fprintf(out, "instance %s: %s\n  operators  %s/readyz?verbose  /metrics\n", cfg.Instance, strings.Join(roles, ", "), cfg.Ops.URL(p.opsAddr))
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.built:
 		}
 		if p.apiAddr != "" {
-			fmt.Fprintf(out, "  API        http://%s   (OpenAPI: /openapi.json)\n", p.apiAddr)
+			fmt.Fprintf(out, "  API        %s   (OpenAPI: /openapi.json)\n", cfg.API.URL(p.apiAddr))
 		}
 		select {
 		case <-ctx.Done():

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tidemark/tidemark/internal/control/schema"
+	"github.com/tidemark/tidemark/internal/tlsfiles"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -58,6 +59,7 @@ func Open(ctx context.Context, url string) (*DB, error) {
 		return nil, fmt.Errorf("control database: reading its URL: %w", err)
 	}
 	config.MaxConns = 4
+	config.BeforeConnect = tlsfiles.RenewPostgres
 	config.ConnConfig.RuntimeParams["application_name"] = "tidemark-control"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
