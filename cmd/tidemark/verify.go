@@ -26,14 +26,15 @@ func newVerify() *cobra.Command {
 			"facts in the shards with the projected relations, the bucket counts and the displayed count, and\n" +
 			"relation by relation the facts with the reverse index (who liked it, since when). All are read\n" +
 			"from the shards and from the tables' own topics, never from a cache.\n\n" +
-			"With --redis only what Redis holds of relations is compared: every entry of the active generation is\n" +
-			"at most its version floor, and that at most its fact. Traffic may run.",
+			"With --redis only what Redis holds is compared: every relation of the active generation is at most its\n" +
+			"version floor, and that at most its fact; every count at most that of the display table. What is late or\n" +
+			"not there is counted, not wrong. Traffic may run.",
 		Args: noArgs,
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.Flags().DurationVar(&deadline, "deadline", time.Minute, "`TIME` to wait for the feed to be quiet")
-	cmd.Flags().BoolVar(&redis, "redis", false, "compare what Redis holds, instead of counts and lists")
+	cmd.Flags().BoolVar(&redis, "redis", false, "compare what Redis holds, instead of what the tables hold")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := out.check(); err != nil {
 			return err
@@ -47,7 +48,7 @@ func newVerify() *cobra.Command {
 			if err == nil {
 				err = out.print(cmd.OutOrStdout(), report, report.WriteTable)
 			}
-			if err == nil && report.Wrong > 0 {
+			if err == nil && report.wrong() {
 				err = errDifferent
 			}
 			return err

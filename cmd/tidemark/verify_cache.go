@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/tidemark/tidemark/internal/cache"
@@ -14,9 +15,21 @@ import (
 	"github.com/tidemark/tidemark/topology"
 )
 
-// verifyCache compares what Redis holds with the floors and the facts. Traffic
-// may run.
-func verifyCache(ctx context.Context, cfg config.Config) (r verify.CacheReport, err error) {
+// cacheReport is what verify --redis says: of relations, and of counts.
+type cacheReport struct {
+	verify.CacheReport
+	Counts verify.CountsReport `json:"counts"`
+}
+
+func (r cacheReport) wrong() bool { return r.Wrong > 0 || r.Counts.Wrong > 0 }
+
+// WriteTable prints the report for people.
+func (r cacheReport) WriteTable(w io.Writer) error {
+	return errors.Join(r.CacheReport.WriteTable(w), r.Counts.WriteTable(w))
+}
+
+// verifyCache compares what Redis holds with where it comes from. Traffic may run.
+func verifyCache(ctx context.Context, cfg config.Config) (r cacheReport, err error) {
 	topo, err := cfg.Topology()
 	if err != nil {
 		return r, err
@@ -26,30 +39,47 @@ func verifyCache(ctx context.Context, cfg config.Config) (r verify.CacheReport, 
 		return r, err
 	}
 	defer db.Close()
-	watch := db.WatchCache(cache.Relations)
-	watch.Look(ctx)
-	g, ok := watch.Active()
-	if !ok {
-		return r, errors.Join(errors.New("no generation of the relation cache is active: see `tidemark cache status`"), watch.Ready())
-	}
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return r, err
-	}
-	store, err := relations.Open(ctx, relations.Config{URLs: cfg.Postgres, Map: shards})
-	if err != nil {
-		return r, err
-	}
-	defer store.Close()
 	redis, err := openRedis(cfg, 10*time.Second)
 	if err != nil {
 		return r, err
 	}
 	defer func() { _ = redis.Close() }()
-	if err := redis.Held(ctx, g); err != nil {
-		return r, fmt.Errorf("asking Redis for generation %d: %w", g.ID, err)
+	v := &verifier{cfg: cfg, topo: topo}
+	if r.CacheReport, err = v.cachedRelations(ctx, db, redis); err != nil {
+		return r, err
 	}
-	v := &verifier{cfg: cfg, topo: topo, store: store}
+	r.Counts, err = v.cachedCounts(ctx, db, redis)
+	return r, err
+}
+
+// activeGeneration is the one whose entries are compared.
+func activeGeneration(ctx context.Context, db *control.DB, redis *cache.Client, f cache.Family) (cache.Generation, error) {
+	watch := db.WatchCache(f)
+	watch.Look(ctx)
+	g, ok := watch.Active()
+	if !ok {
+		return g, errors.Join(fmt.Errorf("no generation of the %s cache is active: see `tidemark cache status`", f), watch.Ready())
+	}
+	if err := redis.Held(ctx, g); err != nil {
+		return g, fmt.Errorf("asking Redis for generation %d of %s: %w", g.ID, f, err)
+	}
+	return g, nil
+}
+
+// cachedRelations compares relations with the floors and the facts.
+func (v *verifier) cachedRelations(ctx context.Context, db *control.DB, redis *cache.Client) (r verify.CacheReport, err error) {
+	g, err := activeGeneration(ctx, db, redis, cache.Relations)
+	if err != nil {
+		return r, err
+	}
+	shards, err := db.ShardMap(ctx)
+	if err != nil {
+		return r, err
+	}
+	if v.store, err = relations.Open(ctx, relations.Config{URLs: v.cfg.Postgres, Map: shards}); err != nil {
+		return r, err
+	}
+	defer v.store.Close()
 	opts, err := v.readerOptions()
 	if err != nil {
 		return r, err
@@ -59,6 +89,28 @@ func verifyCache(ctx context.Context, cfg config.Config) (r verify.CacheReport, 
 		Entries: func(ctx context.Context, visit func(cache.Relation) error) error {
 			return redis.EachRelation(ctx, g, visit)
 		},
-		Floors: verify.ReadTable(topo.Topic(topology.CacheFloorTable), opts...), Facts: v.facts,
+		Floors: verify.ReadTable(v.topo.Topic(topology.CacheFloorTable), opts...), Facts: v.facts,
+	})
+}
+
+// cachedCounts compares counts with the display table.
+func (v *verifier) cachedCounts(ctx context.Context, db *control.DB, redis *cache.Client) (r verify.CountsReport, err error) {
+	g, err := activeGeneration(ctx, db, redis, cache.Counts)
+	if err != nil {
+		return r, err
+	}
+	opts, err := v.readerOptions()
+	if err != nil {
+		return r, err
+	}
+	return verify.CompareCounts(ctx, verify.CountsConfig{
+		Generation: g, Topology: v.topo.Config,
+		Progress: func(ctx context.Context, partitions []int) ([]*cache.CountProgress, error) {
+			return redis.CountProgress(ctx, g, partitions)
+		},
+		Entries: func(ctx context.Context, visit func(*cache.DisplayCount, *cache.BucketCount) error) error {
+			return redis.EachCount(ctx, g, visit)
+		},
+		Display: verify.ReadTable(v.topo.Topic(topology.DisplayTable), opts...),
 	})
 }
