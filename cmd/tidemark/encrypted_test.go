@@ -37,6 +37,10 @@ type encrypted struct {
 	ours, theirs *testenv.Authority
 	cfg          config.Config
 	control      string // its URL with a client that does not check
+	cache        *miniredis.Miniredis
+	database     *embedded.Postgres
+	startAgain   func() // the database, where it was
+	databaseLog  string // file
 }
 
 func newEncrypted(t *testing.T) *encrypted {
@@ -95,9 +99,13 @@ func (e *encrypted) postgres(t *testing.T) {
 	if err := os.Chown(key, int(info.Sys().(*syscall.Stat_t).Uid), -1); err != nil {
 		t.Fatal(err)
 	}
-	p = start(map[string]string{"ssl": "on", "ssl_cert_file": cert, "ssl_key_file": key})
+	e.startAgain = func() {
+		e.database = start(map[string]string{"ssl": "on", "ssl_cert_file": cert, "ssl_key_file": key})
+	}
+	e.startAgain()
+	p, e.databaseLog = e.database, filepath.Join(dir, "server.log")
 	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
+		if err := e.database.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -166,6 +174,7 @@ func (e *encrypted) redis(t *testing.T) {
 	}
 	t.Cleanup(r.Close)
 	r.RequireAuth(redisSecret)
+	e.cache = r
 	e.cfg.Redis, e.cfg.RedisTLS = "rediss://:"+redisSecret+"@"+r.Addr(), e.clientTLS(t)
 }
 
