@@ -226,17 +226,22 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		w := newPinger(func(ctx context.Context) error { return store.Ping(ctx, shard) })
 		b.add(fmt.Sprintf("relations.%d", shard), w.run, w.ready)
 	}
+	rules, visible, err := b.visibility(ctx, store)
+	if err != nil {
+		return err
+	}
 	verifier, err := b.verifier()
 	if err != nil {
 		return err
 	}
-	a, err := api.New(api.Config{Verifier: verifier, Logger: b.log, Registerer: b.metrics})
+	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return err
 	}
 	b.add("tokens", verifier.Run, verifier.Ready)
 	if commands {
 		api.RegisterCommands(a, store)
+		api.RegisterPrivacyEvents(a, rules, db)
 	}
 	if queries {
 		view, err := views.NewDisplay(views.DisplayConfig{
@@ -251,7 +256,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 			return err
 		}
 		api.RegisterQueries(a, facts, view)
-		if err := b.lists(ctx, a, store, view); err != nil {
+		if err := b.lists(a, store, rules, view); err != nil {
 			return err
 		}
 		if err := b.exports(ctx, a); err != nil {

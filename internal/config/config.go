@@ -73,6 +73,9 @@ type Config struct {
 	StaleBasePolicy string `koanf:"stale_base_policy"`
 	// StaleBase has the policies of kinds that differ from it.
 	StaleBase StaleBase `koanf:"stale_base"`
+	// Visibility says how commands are checked against what is known of their
+	// targets.
+	Visibility Visibility `koanf:"visibility"`
 	// GapHealing says who heals a named gap of the change feed: HealManually
 	// or HealAutomatically.
 	GapHealing string `koanf:"gap_healing"`
@@ -226,6 +229,7 @@ func Default() Config {
 		RefreshInterval:   200 * time.Millisecond,
 		SealInterval:      2 * time.Second,
 		StaleBasePolicy:   RejectStale,
+		Visibility:        DefaultVisibility(),
 		GapHealing:        HealManually,
 		OutboxRetention:   7 * 24 * time.Hour,
 		CommandRetention:  7 * 24 * time.Hour,

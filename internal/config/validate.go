@@ -206,6 +206,7 @@ func (c Config) validateRunning(p *problems) {
 			policy("stale_base."+kind, v)
 		}
 	}
+	c.Visibility.validate(p)
 	if c.GapHealing != HealManually && c.GapHealing != HealAutomatically {
 		p.add("gap_healing", "%q is not one of %s, %s", c.GapHealing, HealManually, HealAutomatically)
 	}
