@@ -64,7 +64,7 @@ type RelationState struct {
 // OperationResult is what one operation did when it was decided; it never
 // changes.
 type OperationResult struct {
-	Outcome         string    `json:"outcome" enum:"APPLIED,UNCHANGED,REJECTED" doc:"APPLIED: it made a transition. UNCHANGED: the relation already had the desired state. REJECTED: its base version was stale"`
+	Outcome         string    `json:"outcome" enum:"APPLIED,UNCHANGED,REJECTED,LIMITED" doc:"APPLIED: it made a transition. UNCHANGED: the relation already had the desired state. REJECTED: its base version was stale. LIMITED: the relation was changed too often of late, so that the command was not made, and is not remembered"`
 	State           StateName `json:"state" doc:"The relation's state after the operation"`
 	RelationVersion uint64    `json:"relationVersion" doc:"The relation's version after the operation"`
 	DecidedAt       time.Time `json:"decidedAt"`

@@ -9,6 +9,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidemark/tidemark/internal/limits"
 )
 
 // document is the committed OpenAPI document. It covers commands and queries,
@@ -28,8 +30,10 @@ type Config struct {
 	Visibility Visibility
 	// RequestTimeout bounds the work on one request; default 5s.
 	RequestTimeout time.Duration
-	Logger         *slog.Logger          // default: discard
-	Registerer     prometheus.Registerer // default: none
+	// Limiter bounds what one client may ask for; nil: nothing does.
+	Limiter    *limits.Limiter
+	Logger     *slog.Logger          // default: discard
+	Registerer prometheus.Registerer // default: none
 }
 
 // API is an http.Handler with the operations that were registered on it.
@@ -42,6 +46,7 @@ type API struct {
 	log            *slog.Logger
 	quiet          quietLog
 	requestTimeout time.Duration
+	limiter        *limits.Limiter // nil: none
 }
 
 // New makes an API that has /openapi.json and nothing else yet.
@@ -60,7 +65,7 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a := &API{
-		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout,
+		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout, limiter: c.Limiter,
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log

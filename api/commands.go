@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/tidemark/tidemark/internal/limits"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -17,6 +18,7 @@ import (
 type CommandStore interface {
 	Set(ctx context.Context, c relations.Command) (relations.Result, error)
 	Operation(ctx context.Context, user, operationID string) (relations.Operation, error)
+	RelationReader
 }
 
 // RegisterCommands adds the operations that set relations, and the look-up of
@@ -32,7 +34,8 @@ func RegisterCommands(a *API, store CommandStore) {
 				Name: "Idempotency-Key", In: "header", Required: true, Schema: keySchema(),
 				Description: "The operation's id, made by the client, one per command; bound to this user, target and body",
 			}},
-			body: p.body, result: reflect.TypeFor[CommandAnswer](),
+			limitsItself: true,
+			body:         p.body, result: reflect.TypeFor[CommandAnswer](),
 			problems: []problemKind{kindAccountInactive, kindTargetUnknown, kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable, kindPrivacyUnavailable},
 			handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 				return c.set(w, r, p.kind)
@@ -69,14 +72,17 @@ type commands struct {
 }
 
 func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind) *Problem {
-	cmd, p := readCommand(w, r, kind)
+	cmd, device, p := readCommand(w, r, kind)
 	if p != nil {
+		return p
+	}
+	if p := c.api.limit(w, r, limits.Commands, device); p != nil {
 		return p
 	}
 	if p := c.refused(r.Context(), cmd); p != nil {
 		return p
 	}
-	res, err := c.store.Set(r.Context(), cmd)
+	res, held, err := c.setLimited(r.Context(), cmd)
 	switch {
 	case errors.Is(err, relations.ErrOperationExpired):
 		p := expired()
@@ -85,6 +91,10 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 	case err != nil:
 		return c.api.storeProblem(r.Context(), err, "the command may or may not be committed: send it again with the same Idempotency-Key")
 	}
+	if !held.OK {
+		writeLimited(w, cmd.OperationID, res.Current, held)
+		return nil
+	}
 	if res.Operation.Outcome == relations.Rejected {
 		return stale(res)
 	}
@@ -92,19 +102,20 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 	return nil
 }
 
-// readCommand reads a command from the request. The user is the token's.
-func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cmd relations.Command, _ *Problem) {
+// readCommand reads a command from the request, and the device that it names.
+// The user is the token's.
+func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cmd relations.Command, device string, _ *Problem) {
 	target, p := pathID(r, "id")
 	if p != nil {
-		return cmd, p
+		return cmd, "", p
 	}
 	key, p := idempotencyKey(r)
 	if p != nil {
-		return cmd, p
+		return cmd, "", p
 	}
 	text, p := readBody(w, r)
 	if p != nil {
-		return cmd, p
+		return cmd, "", p
 	}
 	body, p := decodeCommand(text, kind)
 	return relations.Command{
@@ -112,7 +123,7 @@ func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cm
 		Relation:    topology.Relation{Kind: kind, User: IdentityOf(r.Context()).User, Target: target},
 		Desired:     body.desired,
 		BaseVersion: body.baseVersion,
-	}, p
+	}, body.device, p
 }
 
 func (c commands) operation(w http.ResponseWriter, r *http.Request) *Problem {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/tidemark/tidemark/internal/limits"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -24,12 +25,14 @@ type operation struct {
 	body, result          reflect.Type // body nil: none
 	media                 string       // of an answer that is no result but a file
 	problems              []problemKind
+	// limitsItself says that handle calls API.limit, since only it knows the device.
+	limitsItself bool
 	// handle reads the query, if params has parameters in it, and answers, or gives the problem to answer with.
 	handle func(w http.ResponseWriter, r *http.Request) *Problem
 }
 
 // commonProblems are those that any operation under /v1/ may answer.
-var commonProblems = []problemKind{kindInvalidRequest, kindUnauthenticated, kindIdentityUnverified, kindInternal}
+var commonProblems = []problemKind{kindInvalidRequest, kindUnauthenticated, kindRateLimited, kindIdentityUnverified, kindInternal}
 
 // bodyProblems are those of every operation with a body.
 var bodyProblems = []problemKind{kindRequestTimeout, kindBodyTooLarge, kindUnsupportedMedia}
@@ -62,7 +65,10 @@ func (a *API) add(op operation) {
 		var p *Problem
 		if r.URL.RawQuery != "" && !inQuery {
 			p = badQuery(r.URL.RawQuery)
-		} else {
+		} else if !op.limitsItself {
+			p = a.limit(w, r, limits.Queries, "")
+		}
+		if p == nil {
 			p = op.handle(w, r)
 		}
 		if p != nil {

@@ -37,6 +37,7 @@ var (
 	kindBodyTooLarge       = problemKind{"body-too-large", http.StatusRequestEntityTooLarge, "The request body is too large"}
 	kindUnsupportedMedia   = problemKind{"unsupported-media-type", http.StatusUnsupportedMediaType, "The request body must be JSON"}
 	kindKeyReused          = problemKind{"idempotency-key-reused", http.StatusUnprocessableEntity, "The Idempotency-Key belongs to another command"}
+	kindRateLimited        = problemKind{"rate-limited", http.StatusTooManyRequests, "Too many requests"}
 	kindTooManyExports     = problemKind{"too-many-exports", http.StatusTooManyRequests, "Too many exports wait or run"}
 	kindInternal           = problemKind{"internal", http.StatusInternalServerError, "The server made a mistake"}
 	kindStoreUnavailable   = problemKind{"store-unavailable", http.StatusServiceUnavailable, "Relations cannot be reached now"}
@@ -53,7 +54,7 @@ var problemKinds = []problemKind{
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
-	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindTooManyExports, kindExportsUnavailable,
+	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindRateLimited, kindTooManyExports, kindExportsUnavailable,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

@@ -130,6 +130,7 @@ func (s *system) configure() (err error) {
 	}
 	c.StateDir, c.Auth.HS256KeyFile = filepath.Join(s.dir, "state"), filepath.Join(s.dir, "drill.key")
 	c.HotStandby = s.cell.HotStandby
+	c.Limits.Enabled = false // few users change few relations as fast as they can
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
 	if c.API.Listen, err = freeAddress(); err != nil {
 		return err

@@ -116,6 +116,7 @@ func (f *devFlags) config() config.Config {
 	cfg.API.Listen, cfg.Ops.Listen = f.listen, f.opsListen
 	cfg.Instance = "dev"
 	cfg.RefreshInterval = 20 * time.Millisecond
+	cfg.Limits.Enabled = false // all traffic of one machine is of one address
 	cfg.Log.Level = f.logLevel
 	return cfg
 }

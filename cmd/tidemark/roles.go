@@ -234,7 +234,11 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
-	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Logger: b.log, Registerer: b.metrics})
+	limiter, err := b.limiter()
+	if err != nil {
+		return err
+	}
+	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Limiter: limiter, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return err
 	}

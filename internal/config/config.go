@@ -48,6 +48,7 @@ type Config struct {
 
 	Cache   Cache   `koanf:"cache"`
 	API     API     `koanf:"api"`
+	Limits  Limits  `koanf:"limits"`
 	Likers  Likers  `koanf:"likers"`
 	Exports Exports `koanf:"exports"`
 	Ops     Ops     `koanf:"ops"`
@@ -222,6 +223,7 @@ func Default() Config {
 		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16},
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
+		Limits:            defaultLimits(),
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",

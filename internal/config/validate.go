@@ -103,6 +103,7 @@ func (c Config) validateServing(p *problems) {
 	c.API.TLS.validate(p, "api.tls")
 	c.Ops.TLS.validate(p, "ops.tls")
 	c.Likers.validate(p)
+	c.Limits.validate(p)
 	a := c.Auth
 	if a.HS256KeyFile != "" && a.JWKSURL != "" {
 		p.add("auth.jwks_url", "and auth.hs256_key_file are both given: choose who signs tokens")
