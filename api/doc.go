@@ -28,6 +28,9 @@
 //   - A list tells every entry that stays, and that may be shown, once, in pages
 //     of any size. A part that is not ready makes it late (503), never shorter;
 //     while it cannot be decided what may be shown nothing is (F3, J1).
+//   - A target that is not there for the user takes no new relation, in words that
+//     do not tell why (I7); the count of one that is gone is withdrawn, with its
+//     reason, and comes back as it is counted when the target does (J3).
 //   - Every refusal is application/problem+json (RFC 9457) with a stable type
 //     and, where a field is at fault, its place. Nothing that a client can send
 //     is answered 500.
