@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark/tidemark/internal/breaker"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -34,11 +34,11 @@ type SnapshotConfig struct {
 // targets, from memory where that is current (memory.go), so that nothing is
 // asked of the control database for a target that was asked for before.
 type Snapshot struct {
-	store    *Store
-	policy   Policy
-	memory   *memory
-	log      *slog.Logger
-	awayTill atomic.Int64 // the database is not asked before, Unix ns
+	store   *Store
+	policy  Policy
+	memory  *memory
+	log     *slog.Logger
+	breaker breaker.Breaker // of questions to the database
 
 	mu  sync.Mutex
 	why error // why changes are not heard of
@@ -47,12 +47,8 @@ type Snapshot struct {
 	lookups  *prometheus.CounterVec
 }
 
-// How long an answer of the database is waited for, and for how long it is not
-// asked again after it failed.
-const (
-	lookupLimit = time.Second
-	awayPause   = 500 * time.Millisecond
-)
+// lookupLimit is how long an answer of the database is waited for.
+const lookupLimit = time.Second
 
 // NewSnapshot makes one; its Run is the caller's to run.
 func NewSnapshot(cfg SnapshotConfig) (*Snapshot, error) {
@@ -220,7 +216,7 @@ func (s *Snapshot) lookUp(ctx context.Context, keys []subjectKey, strongly bool)
 
 // ask reads keys of the database and remembers them.
 func (s *Snapshot) ask(ctx context.Context, keys []subjectKey) ([]subject, error) {
-	if time.Now().UnixNano() < s.awayTill.Load() {
+	if !s.breaker.Enter() {
 		return nil, errors.New("the control database did not answer a moment ago")
 	}
 	r := s.memory.begin(keys)
@@ -228,9 +224,11 @@ func (s *Snapshot) ask(ctx context.Context, keys []subjectKey) ([]subject, error
 	defer cancel()
 	found, err := s.store.subjects(limited, keys)
 	s.memory.end(r, found)
-	if err != nil && ctx.Err() == nil { // a client that has gone says nothing of the database
-		s.awayTill.Store(time.Now().Add(awayPause).UnixNano())
-		s.log.Warn("the control database does not tell what holds for targets", "error", err)
+	if ctx.Err() == nil { // a client that has gone says nothing of the database
+		s.breaker.Leave(err)
+		if err != nil {
+			s.log.Warn("the control database does not tell what holds for targets", "error", err)
+		}
 	}
 	return found, err
 }
