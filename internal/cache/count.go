@@ -49,12 +49,10 @@ type CountProgress struct {
 	// Offset of the display table's log; what stands there before is in the cache.
 	Offset uint64 `json:"offset"`
 	// Whole is false while the partition is copied for the first time; Read of
-	// about About rows are then copied.
+	// about About targets are then copied.
 	Whole bool  `json:"whole"`
 	Read  int64 `json:"read"`
 	About int64 `json:"about"`
-	// Displays is how many targets the copy had.
-	Displays int64 `json:"displays"`
 	// Sampled rows were read back and compared. Fault says what was found wrong.
 	Sampled int64  `json:"sampled"`
 	Fault   string `json:"fault,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/topology"
@@ -66,7 +67,12 @@ func CompareCache(ctx context.Context, cfg CacheConfig) (CacheReport, error) {
 	if err != nil {
 		return CacheReport{}, err
 	}
-	if err := cfg.Floors(ctx, func(_ int, key string, value []byte) error { return floorOf(cfg.Generation, key, value, at) }); err != nil {
+	var mu sync.Mutex // partitions are read at a time
+	if err := cfg.Floors(ctx, func(_ int, key string, value []byte) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return floorOf(cfg.Generation, key, value, at)
+	}); err != nil {
 		return CacheReport{}, err
 	}
 	err = cfg.Facts(ctx, func(f Fact) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/displaytable"
@@ -108,11 +109,14 @@ func readDisplayTable(ctx context.Context, cfg CountsConfig) (displayRows, error
 	for d := range rows.progress {
 		rows.progress[d] = make([]*tidemarkv1.PartitionProgress, cfg.Topology.CountPartitions)
 	}
+	var mu sync.Mutex // partitions are read at a time
 	err := cfg.Display(ctx, func(_ int, key string, value []byte) error {
 		var row tidemarkv1.DisplayRow
 		if err := row.UnmarshalVT(value); err != nil {
 			return fmt.Errorf("reading %.60q of the display table: %w", key, err)
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if d, c, ok := topology.ParseProgressKey(key); ok {
 			if p := row.GetProgress(); d < len(rows.progress) && c < cfg.Topology.CountPartitions && p.GetSeq() >= rows.progress[d][c].GetSeq() {
 				rows.progress[d][c] = p

@@ -2,8 +2,11 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/topology"
@@ -88,5 +91,61 @@ func TestCompareCounts(t *testing.T) {
 				t.Errorf("report %+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// Tables give their partitions at the same time; the race detector, and Go's maps,
+// see who is not prepared for it.
+func TestCachesAreComparedWithPartitionsReadAtATime(t *testing.T) {
+	const rows = 2000
+	table := func(row func(partition, i int) (string, []byte)) Table {
+		return func(_ context.Context, each func(int, string, []byte) error) error {
+			var group errgroup.Group
+			for p := range 4 {
+				group.Go(func() error {
+					for i := range rows {
+						key, value := row(p, i)
+						if err := each(p, key, value); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+			}
+			return group.Wait()
+		}
+	}
+	snapshot, err := (&tidemarkv1.DisplayRow{Body: &tidemarkv1.DisplayRow_Snapshot{Snapshot: &tidemarkv1.DisplaySnapshot{Seq: 1, ManifestId: 1, Generation: 1}}}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, err := CompareCounts(t.Context(), CountsConfig{
+		Generation: cache.Generation{Family: cache.Counts, ID: 7, Deployment: "d", Manifest: 1},
+		Topology:   topology.Config{Shards: 1, CountPartitions: 1, DisplayPartitions: 4},
+		Progress:   func(context.Context, []int) ([]*cache.CountProgress, error) { return nil, nil },
+		Entries: func(context.Context, func(*cache.DisplayCount, *cache.BucketCount) error) error {
+			return nil
+		},
+		Display: table(func(p, i int) (string, []byte) {
+			return topology.TargetKey(topology.Like, fmt.Sprintf("V%d-%d", p, i)), snapshot
+		}),
+	})
+	if err != nil || counts.Targets != 4*rows || counts.Absent != 4*rows {
+		t.Errorf("counts %+v: %v", counts, err)
+	}
+	floor, err := (&tidemarkv1.FloorRow{Body: &tidemarkv1.FloorRow_Relation{Relation: &tidemarkv1.FloorRelation{Generation: 7, State: tidemarkv1.State(topology.Liked), Version: 1}}}).MarshalVT()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relations, err := CompareCache(t.Context(), CacheConfig{
+		Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1},
+		Entries:    func(context.Context, func(cache.Relation) error) error { return nil },
+		Floors: table(func(p, i int) (string, []byte) {
+			return topology.FloorKey(p, 7, topology.Relation{Kind: topology.Like, User: fmt.Sprintf("u%d", p), Target: fmt.Sprintf("V%d", i)}.Key()), floor
+		}),
+		Facts: func(context.Context, func(Fact) error) error { return nil },
+	})
+	if err != nil || relations.Floors != 4*rows {
+		t.Errorf("relations %+v: %v", relations, err)
 	}
 }
