@@ -89,6 +89,7 @@ func systemDrills() []Drill {
 		{Name: "rebalance-while-paging", About: "likers processes join, leave and restart while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-join", "likers-leave", "likers-restart"), Rounds: 2, Cell: paged},
 		{Name: "kill-likers", About: "kill -9 of likers processes while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-kill", "likers-away", "likers-kill", "likers-kill-all"), Rounds: 2, Cell: paged},
 		{Name: "standby-while-paging", About: "the same, with warm copies that answer while owners are away", Lanes: one("likers-away", "likers-kill"), Rounds: 2, Cell: pagedWarm},
+		{Name: "lost-response", About: "requests and answers of the API lost, cut and doubled under load: each command is decided once", Lanes: one("lose-answers"), Rounds: 3, Cell: Cell{Rate: 200, LossyAPI: true}},
 		{Name: "drop-slot", About: "a replication slot dropped under load: what is missing is named exactly, then healed", Lanes: one("drop-slot"), Rounds: 2, Rows: []string{"D08"}},
 		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
 		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},

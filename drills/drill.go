@@ -59,6 +59,8 @@ type Cell struct {
 	// Readers page through lists for as long as a drill on the system bench
 	// runs, all commands then being about a few targets. Default 0.
 	Readers int
+	// LossyAPI puts a proxy before the API that can lose what passes.
+	LossyAPI bool
 	// MaxMemory of a member, in bytes; default 600 MiB.
 	MaxMemory int64
 }

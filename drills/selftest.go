@@ -38,6 +38,7 @@ var proofs = []proof{
 	{mechanism: "whole-list", drill: "rebalance-while-paging", rounds: 1},
 	{mechanism: "whole-list", drill: "kill-likers", rounds: 1},
 	{mechanism: "popping", drill: "kill-likers", rounds: 1},
+	{mechanism: "operation", drill: "lost-response", rounds: 1},
 }
 
 // Proven is what became of one proof.
@@ -111,7 +112,7 @@ func (p proof) telling(found map[oracle.Class]int64) bool {
 var whileRunning = map[oracle.Class]bool{
 	oracle.EarlyCommit: true, oracle.CommitBack: true, oracle.SequenceConflict: true, oracle.DisplayBack: true,
 	oracle.Negative: true, oracle.Unfenced: true, Contended: true,
-	paging.Missing: true, paging.Twice: true, paging.Disorder: true, paging.Short: true,
+	DecidedTwice: true, paging.Missing: true, paging.Twice: true, paging.Disorder: true, paging.Short: true,
 }
 
 // WriteProofs writes what a self-test found for people.

@@ -20,7 +20,7 @@ func Suites() []Suite {
 		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 10}, {"duplicates", 10},
 		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 5}, {"postgres-cut", 8}, {"postgres-crash", 5},
 		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4}, {"standby-while-paging", 3},
-		{"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 3}, {"failover-behind", 2}, {"switch-feed", 2},
+		{"lost-response", 4}, {"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 3}, {"failover-behind", 2}, {"switch-feed", 2},
 	}
 	return []Suite{
 		{"torture", "every drill: at least 300 kills, 30 pauses, 20 broker faults, 1,000,000 events; about 20 minutes with --parallel 3", full},

@@ -35,6 +35,7 @@ type system struct {
 	watcher *oracle.Watcher
 	auth    api.AuthConfig
 	readers *paging.Readers // nil: none
+	lossy   *lossyAPI       // before the API; nil: none
 	joined  int             // processes that likersJoin has started
 
 	mu       sync.Mutex
@@ -90,6 +91,11 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	}
 	if err := s.startReaders(ctx); err != nil {
 		return s, err
+	}
+	if s.cell.LossyAPI {
+		if s.lossy, err = newLossyAPI("http://"+s.cfg.API.Listen, s.seed); err != nil {
+			return s, err
+		}
 	}
 	return s, s.startLoad()
 }
@@ -215,6 +221,10 @@ func (s *system) loadConfig() load.Config {
 		c.Users, c.Targets = hotUsers, hotTargets
 	}
 	c.Attempts, c.MaxBackoff, c.Timeout = 10_000, 500*time.Millisecond, 5*time.Second
+	c.FreshRetries = s.freshOperations()
+	if s.lossy != nil {
+		c.BaseURL = "http://" + s.lossy.address
+	}
 	return c
 }
 
@@ -300,6 +310,9 @@ func (s *system) judge(ctx context.Context) error {
 		return err
 	}
 	s.watcher.Judge(s.verified)
+	if err := s.judgeOperations(ctx); err != nil {
+		return err
+	}
 	if err := s.noGapOpen(ctx); err != nil {
 		return err
 	}
@@ -346,6 +359,9 @@ func (s *system) close() {
 	if s.stopLoad != nil {
 		s.stopLoad()
 		<-s.loaded
+	}
+	if s.lossy != nil {
+		s.lossy.close()
 	}
 	for _, r := range s.processes() {
 		if p := r.now(); p != nil {

@@ -42,6 +42,8 @@ var systemInjections = map[string]systemInjection{
 
 	"system-connection": {about: "connections to the broker cut, answers lost, packets gone", faults: true, do: systemConnection},
 
+	"lose-answers": {about: "requests and answers of the API lost, cut and doubled for up to 10 s", do: loseAnswers},
+
 	"drop-slot":          {about: "a replication slot dropped under its emitter, made anew by an operator", do: dropSlot},
 	"alter-publication":  {about: "the outbox left out of the publication for a while", do: alterPublication},
 	"delete-outbox-rows": {about: "outbox rows deleted by hand, counted ones and ones that the feed never brought", do: deleteOutboxRows},

@@ -24,6 +24,7 @@ var weaknesses = map[string]gokakit.Weakness{
 	"rebuild":    gokakit.WithoutRebuild,
 	"whole-list": gokakit.WithoutWholeList,
 	"popping":    gokakit.WithoutPopping,
+	"operation":  gokakit.WithoutOperation,
 }
 
 // weakenArgs are the arguments with which `tidemark run` switches mechanisms

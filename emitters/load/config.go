@@ -44,6 +44,9 @@ type Config struct {
 	// Attempts at one command before it is given up, 429 and 503 included.
 	// Default 10.
 	Attempts int
+	// FreshRetries makes each attempt a new operation, as a client must not: for
+	// drills that have to notice.
+	FreshRetries bool
 	// MaxBackoff is the longest wait between attempts, and the longest
 	// Retry-After that is honoured in full. Default 5 s.
 	MaxBackoff time.Duration

@@ -128,6 +128,9 @@ func (x *executor) exchange(ctx, requests context.Context, c *command, r *relati
 		if !x.wait(ctx, attempt, event, a.retryAfter) {
 			return Abandoned
 		}
+		if x.config.FreshRetries {
+			c.sent.id = x.ids.id(c.number, maxReissues+attempt)
+		}
 	}
 }
 

@@ -80,6 +80,7 @@ const (
 	WithoutEnded                               // a cache generation that has ended is still written; see Has
 	WithoutStamp                               // a Redis whose memory went back is believed; see Has
 	WithoutOneWriter                           // readers write the cache; see Has
+	WithoutOperation                           // a client retries under new operation ids; see Has
 	WithoutLeast                               // readers take what they get, whatever the client has seen; see Has
 )
 
