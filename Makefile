@@ -152,6 +152,7 @@ test-real: ## run the broker's tests on the Kafka of make real-up
 test-redis: ## run the cache's tests on a real Redis and a Redis Cluster, started from redis-server in PATH
 	@command -v redis-server redis-cli >/dev/null || { echo "test-redis: redis-server and redis-cli are not in PATH (Debian: apt-get install redis-server)"; exit 1; }
 	go test -count=1 -tags real -timeout $(TEST_TIMEOUT) ./internal/cache ./internal/limits
+	go test -count=1 -tags real -timeout $(TEST_TIMEOUT) -run 'E5.*/redis-server' ./processors/likers
 
 .PHONY: bench-real
 bench-real: ## the built-in emitter beside Debezium, on what make real-up DEBEZIUM=1 runs

@@ -239,7 +239,7 @@ func FloorKey(partition int, generation uint64, relationKey string) string {
 // LiveKey is the key of the cache generations that a partition writes.
 func LiveKey(partition int) string { return OnPartition(partition, "~live") }
 
-// ClaimKey is the key of what says who took a partition's floor over last.
+// ClaimKey is the key of what says who took a partition over last.
 func ClaimKey(partition int) string { return OnPartition(partition, "~claim") }
 
 // CacheGenerationKey is the key of a cache generation's begin or end.

@@ -152,10 +152,10 @@ func (s Stream) Reading() Reading {
 	case LikersTable:
 		return Reading{
 			WrittenBy:  "likers",
-			Keys:       likerKeys(),
+			Keys:       append(likerKeys(), KeyForm{"the partition's owner, where heads of hot lists are kept", patternOnPartition("~claim"), ClaimKey(3)}),
 			Order:      "per key rising, but for what a paused owner of the partition adds late and for repairs, which write an older record again byte for byte",
 			Duplicates: "by what stands",
-			Stands:     "of a relation the highest `version`; of a watermark the highest `seal`. A relation that ended keeps its row, with `current_liked_at_us` 0",
+			Stands:     "of a relation the highest `version`; of a watermark the highest `seal`; of the owner the highest `number`. A relation that ended keeps its row, with `current_liked_at_us` 0",
 		}
 	case PartialCounts:
 		return Reading{

@@ -43,5 +43,6 @@
 //	tidemark_view_as_of_lag_seconds{shard}      age of that seal
 //	tidemark_view_likers_page_seconds           time to answer a page of a list
 //	tidemark_view_likers_asked_total            questions to owners of partitions
+//	tidemark_view_likers_heads_total{result}    pages from heads in Redis, or why not
 //	tidemark_view_likers_errors_total{reason}   pages that were not answered
 package views

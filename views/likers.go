@@ -35,7 +35,9 @@ type LikersConfig struct {
 	// Patience is how long a page waits for a partition that is not served now,
 	// such as while its owner changes; default DefaultPatience. The caller's
 	// context may end earlier.
-	Patience   time.Duration
+	Patience time.Duration
+	// Heads of hot lists; nil: every page asks the owners.
+	Heads      *LikersHeads
 	Registerer prometheus.Registerer // optional
 	Now        func() time.Time      // for Staleness; default time.Now
 	// Weakness switches mechanisms off, for drills that must be able to fail.
@@ -68,6 +70,7 @@ type Likers struct {
 	now      func() time.Time
 	owners   directory
 	ask      asker
+	heads    *heads // nil: every page asks the owners
 	metrics  *likersMetrics
 	weak     gokakit.Weakness
 	close    func()
@@ -113,7 +116,7 @@ func newLikers(cfg LikersConfig) (*Likers, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, maxStale: cfg.MaxStandbyStaleness, now: cfg.Now, weak: cfg.Weakness, close: func() {}}
+	l := &Likers{reverse: cfg.Reverse, group: cfg.Topology.Group(topology.LikersGroup).ID, shards: cfg.Topology.Config.Shards, patience: cfg.Patience, maxStale: cfg.MaxStandbyStaleness, now: cfg.Now, weak: cfg.Weakness, heads: newHeads(cfg.Heads), close: func() {}}
 	var err error
 	if l.metrics, err = newLikersMetrics(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("likers view: registering metrics: %w", err)
@@ -141,6 +144,9 @@ func (l *Likers) page(ctx context.Context, q LikersQuery) (LikersPage, error) {
 		return LikersPage{}, err
 	}
 	reqs := l.requests(q)
+	if page, ok := l.headPage(ctx, q, reqs); ok {
+		return page, nil
+	}
 	answers := make([]*tidemarkv1.ListLikersResponse, len(reqs))
 	parts := make([]newest.Part, len(reqs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -156,11 +162,17 @@ func (l *Likers) page(ctx context.Context, q LikersQuery) (LikersPage, error) {
 	if err := g.Wait(); err != nil {
 		return LikersPage{}, err
 	}
+	l.heads.learn(topology.TargetKey(q.Kind, q.Target), answers, time.Now())
 	page := l.assemble(q, parts)
+	l.date(&page, answers)
+	return page, nil
+}
+
+// date says what a page that was made of answers includes.
+func (l *Likers) date(page *LikersPage, answers []*tidemarkv1.ListLikersResponse) {
 	page.AsOf = l.leastOfAll(answers)
 	page.Standby = slices.ContainsFunc(answers, (*tidemarkv1.ListLikersResponse).GetStandby)
 	page.Staleness = staleness(l.now(), oldest(page.AsOf, l.shards))
-	return page, nil
 }
 
 // check refuses what no owner would answer.

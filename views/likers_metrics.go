@@ -12,6 +12,7 @@ type likersMetrics struct {
 	pages   prometheus.Histogram
 	asked   prometheus.Counter
 	standby prometheus.Counter
+	heads   *prometheus.CounterVec
 	errors  *prometheus.CounterVec
 }
 
@@ -27,13 +28,17 @@ func newLikersMetrics(reg prometheus.Registerer) (*likersMetrics, error) {
 		standby: prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_view_likers_standby_total", Help: "Parts of pages that standbys answered while the owner did not."}),
 		errors:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_view_likers_errors_total", Help: "Pages of lists that were not answered."}, []string{"reason"}),
 	}
+	m.heads = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_view_likers_heads_total", Help: "Pages of lists where heads are read: from a head, or why not from one."}, []string{"result"})
+	for _, result := range headResults {
+		m.heads.WithLabelValues(result)
+	}
 	for _, reason := range []string{"not_ready", "generation", "query", "deadline", "other"} {
 		m.errors.WithLabelValues(reason)
 	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.pages), reg.Register(m.asked), reg.Register(m.standby), reg.Register(m.errors))
+	return m, errors.Join(reg.Register(m.pages), reg.Register(m.asked), reg.Register(m.standby), reg.Register(m.heads), reg.Register(m.errors))
 }
 
 // observe counts a page that was answered or was not.

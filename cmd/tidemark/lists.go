@@ -13,7 +13,7 @@ import (
 // here would be good in this process only, and until its end. Readiness does
 // not ask for what lists need besides: without it counts are served all the
 // same.
-func (b *builder) lists(a *api.API, users api.UserLister, rules *privacy.Store, counts api.CountReader) error {
+func (b *builder) lists(ctx context.Context, a *api.API, users api.UserLister, rules *privacy.Store, counts api.CountReader) error {
 	if len(b.cfg.API.PageTokenKeyFiles) == 0 {
 		b.log.Info("lists are not served: api.page_token_key_files is not set")
 		return nil
@@ -26,7 +26,7 @@ func (b *builder) lists(a *api.API, users api.UserLister, rules *privacy.Store, 
 	if err != nil {
 		return err
 	}
-	targets, err := b.likersView()
+	targets, err := b.likersView(ctx)
 	if err != nil {
 		return err
 	}

@@ -151,7 +151,7 @@ func (b *builder) projection(context.Context) error {
 
 // likers listens before it joins its group, since members tell their address
 // there.
-func (b *builder) likers(context.Context) error {
+func (b *builder) likers(ctx context.Context) error {
 	tls, err := b.cfg.Likers.ServerTLS(b.log)
 	if err != nil {
 		return err
@@ -161,10 +161,14 @@ func (b *builder) likers(context.Context) error {
 		return fmt.Errorf("listening for query processes: %w: choose another address with likers.listen in the configuration", err)
 	}
 	b.close = append(b.close, func() { _ = listener.Close() }) // when it is never served
+	heads, err := b.keptHeads(ctx)
+	if err != nil {
+		return err
+	}
 	l, err := likers.New(likers.Config{
 		Client: b.client, Topology: b.topo, Reverse: b.reverse, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("likers"), ShowInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
-		Advertise: b.cfg.Likers.Address(listener.Addr()), Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
+		Advertise: b.cfg.Likers.Address(listener.Addr()), Heads: heads, Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err != nil {
 		return err
@@ -175,13 +179,17 @@ func (b *builder) likers(context.Context) error {
 }
 
 // likersView asks the owners of the reverse index.
-func (b *builder) likersView() (*views.Likers, error) {
+func (b *builder) likersView(ctx context.Context) (*views.Likers, error) {
 	tls, err := b.cfg.Likers.ClientTLS()
 	if err != nil {
 		return nil, err
 	}
+	heads, err := b.readHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
 	v, err := views.NewLikers(views.LikersConfig{
-		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, MaxStandbyStaleness: b.cfg.Likers.MaxStandbyStaleness, Registerer: b.metrics, Weakness: b.weak,
+		Client: b.client, Topology: b.topo, Reverse: b.reverse, TLS: tls, MaxStandbyStaleness: b.cfg.Likers.MaxStandbyStaleness, Heads: heads, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err == nil {
 		b.close = append(b.close, v.Close)
@@ -260,7 +268,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 			return err
 		}
 		api.RegisterQueries(a, facts, view)
-		if err := b.lists(a, store, rules, view); err != nil {
+		if err := b.lists(ctx, a, store, rules, view); err != nil {
 			return err
 		}
 		if err := b.exports(ctx, a); err != nil {

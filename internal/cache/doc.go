@@ -4,6 +4,7 @@
 //	like:relation:g<generation>:{user|bucket}   hash: target => state|version|generation
 //	like:count:g<generation>:{target|vb-N}      a virtual bucket's count
 //	like:count:view:g<generation>:{target}      a displayed count
+//	like:head:g<generation>:{target|rR|pP}      sorted set: a partition's part of a list's newest entries
 //	cache:relations:g<generation>:stamp:{slot}  the generation's sentinel
 //
 // (favorite and follow instead of like likewise). Ids are escaped as in Kafka

@@ -11,7 +11,10 @@ import (
 )
 
 // Script is Lua that changes one key, if the server holds the key's generation.
-type Script struct{ source, sha string }
+type Script struct {
+	source, sha string
+	doing       string // for errors
+}
 
 // stampRefusal begins the error of a server that does not hold the generation.
 const stampRefusal = "STAMP"
@@ -22,7 +25,15 @@ const fenceRefusal = "FENCED"
 // NewScript makes a script of body, which finds its key in KEYS[1] and its
 // arguments from ARGV[4] on.
 func NewScript(body string) *Script {
-	return newScript(`local guard = redis.call('HMGET', KEYS[2], 'h', ARGV[2])
+	return newGuarded("writing", body)
+}
+
+// newReadingScript makes one that changes nothing and is called without an
+// epoch; guard[2] is the last owner of the call's name in the slot.
+func newReadingScript(body string) *Script { return newGuarded("reading", body) }
+
+func newGuarded(doing, body string) *Script {
+	s := newScript(`local guard = redis.call('HMGET', KEYS[2], 'h', ARGV[2])
 if guard[1] ~= ARGV[1] then
   return redis.error_reply('` + stampRefusal + ` the generation is not held here')
 end
@@ -32,11 +43,13 @@ if epoch > 0 and stands > epoch then
 end
 if stands < epoch then redis.call('HSET', KEYS[2], ARGV[2], ARGV[3]) end
 ` + body)
+	s.doing = doing
+	return s
 }
 
 func newScript(source string) *Script {
 	sum := sha1.Sum([]byte(source))
-	return &Script{source, hex.EncodeToString(sum[:])}
+	return &Script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
 // Owner is who writes. Of two owners of a name the one of the higher epoch is
@@ -82,7 +95,7 @@ func (c *Client) run(ctx context.Context, s *Script, calls []Call, replies []Rep
 	}
 	for i, call := range calls {
 		if err := replies[i].Err; err != nil {
-			replies[i].Err = c.named("writing", call.Key, err)
+			replies[i].Err = c.named(s.doing, call.Key, err)
 		}
 	}
 }

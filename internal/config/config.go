@@ -166,6 +166,19 @@ type Cache struct {
 	// FallbackReads are the queries of one shard that may read what the cache does
 	// not have at a time, 1..1000, per process; as many times 16 may wait.
 	FallbackReads int `koanf:"fallback_reads"`
+	// Heads has likers processes keep the newest of hot lists in Redis, and query
+	// processes read first pages there: it is set for both, or costs without sparing
+	// (docs/cache.md). It needs redis.
+	Heads bool `koanf:"heads"`
+	// HeadLength is how many entries of a list are kept, 100..100000; deeper pages
+	// are read from the index.
+	HeadLength int `koanf:"head_length"`
+	// HotReads are the pages a minute from which on a list is hot, 1..1000000; it
+	// has cooled below half of that. Of likers processes.
+	HotReads int `koanf:"hot_reads"`
+	// HotLists are the most lists of which a partition of the index keeps its part,
+	// 1..10000. Of likers processes.
+	HotLists int `koanf:"hot_lists"`
 }
 
 // Exports are exact lists that are asked for over the API. A queries process
@@ -220,7 +233,7 @@ func Default() Config {
 		ReverseShards:     t.ReverseShards,
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
-		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16},
+		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16, HeadLength: 5000, HotReads: 300, HotLists: 64},
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
 		Limits:            defaultLimits(),

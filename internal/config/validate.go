@@ -193,6 +193,12 @@ func (c Config) validateRunning(p *problems) {
 	between("cache.relation_buckets", c.Cache.RelationBuckets, 1, 64)
 	between("cache.rebuild_rate", c.Cache.RebuildRate, 100, 10_000_000)
 	between("cache.fallback_reads", c.Cache.FallbackReads, 1, 1000)
+	between("cache.head_length", c.Cache.HeadLength, 100, 100_000)
+	between("cache.hot_reads", c.Cache.HotReads, 1, 1_000_000)
+	between("cache.hot_lists", c.Cache.HotLists, 1, 10_000)
+	if c.Cache.Heads && c.Redis == "" {
+		p.add("cache.heads", "is true, and redis is not set: heads of hot lists are kept there")
+	}
 	within("cache.read_timeout", c.Cache.ReadTimeout, time.Millisecond, 10*time.Second)
 	within("refresh_interval", c.RefreshInterval, time.Millisecond, time.Minute)
 	within("seal_interval", c.SealInterval, 50*time.Millisecond, time.Hour)

@@ -40,6 +40,9 @@ func (c *Child) Kill(sig os.Signal) {
 	<-c.ended
 }
 
+// Signal sends a signal.
+func (c *Child) Signal(sig os.Signal) { _ = c.cmd.Process.Signal(sig) }
+
 // KillLoop starts a child again and again, and kills it with SIGKILL some time
 // after it has written to a topic: every other time within 150 ms.
 func KillLoop(t testing.TB, cl *kgo.Client, topic string, kills int, rnd *rand.Rand, start func() *Child) {

@@ -42,6 +42,12 @@ func (c *Comparison) Likers(partition int, key string, value []byte) error {
 		}
 		return nil
 	}
+	if row.GetClaim() != nil {
+		if key != topology.ClaimKey(partition) {
+			unreadable("key and value do not belong together")
+		}
+		return nil
+	}
 	place, r, err := topology.ParseLikerKey(key)
 	l := row.GetRelation()
 	state := topology.State(l.State)

@@ -24,6 +24,13 @@
 // Server answers List for other processes (tidemark.v1.LikersService); the
 // group's member data tells them where (Config.Advertise).
 //
+// With Config.Heads the owner also keeps the newest entries of hot lists in Redis
+// (E5): partHeads, one part for each list and partition, from snapshots of the
+// index. head is the pure part of it, heat decides what is hot, NewHeadsKeeper
+// leads generations.
+//
 // Metrics: tidemark_likers_quarantined_total{reason},
-// tidemark_likers_page_seconds, tidemark_likers_not_ready_total.
+// tidemark_likers_page_seconds, tidemark_likers_not_ready_total,
+// tidemark_likers_heads, tidemark_likers_head_writes_total{result},
+// tidemark_likers_head_fills_total, tidemark_likers_head_losses_total.
 package likers

@@ -1,6 +1,7 @@
 package likers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,9 @@ const (
 	childPrefix = "TIDEMARK_TEST_LIKERS_PREFIX"
 	childDir    = "TIDEMARK_TEST_LIKERS_DIR"
 	childWeak   = "TIDEMARK_TEST_LIKERS_WEAK"
+	// Of one that keeps heads: where, and its name in the group.
+	childRedis    = "TIDEMARK_TEST_LIKERS_REDIS"
+	childInstance = "TIDEMARK_TEST_LIKERS_INSTANCE"
 )
 
 func TestMain(m *testing.M) {
@@ -66,12 +70,17 @@ func runChild() error {
 	if _, err := fmt.Sscan(os.Getenv(childWeak), &weak); err != nil {
 		return err
 	}
-	l, err := New(testConfig(strings.Split(os.Getenv(childEnv), ","), testTopology(os.Getenv(childPrefix)), os.Getenv(childDir), weak))
+	cfg := testConfig(strings.Split(os.Getenv(childEnv), ","), testTopology(os.Getenv(childPrefix)), os.Getenv(childDir), weak)
+	cfg.Instance = cmp.Or(os.Getenv(childInstance), cfg.Instance)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if url := os.Getenv(childRedis); url != "" {
+		return runHeadsChild(ctx, cfg, url)
+	}
+	l, err := New(cfg)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	return l.Run(ctx)
 }
 

@@ -34,8 +34,10 @@ type Config struct {
 	// WriteBehind is how many bytes of acked rows a partition gathers in RAM
 	// before it writes them to its store; 0: the default.
 	WriteBehind int
-	Logger      *slog.Logger
-	Registerer  prometheus.Registerer // optional
+	// Heads of hot lists in Redis; nil: none are kept.
+	Heads      *HeadsConfig
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // optional
 	// Weakness switches mechanisms off, for drills that must be able to fail.
 	Weakness gokakit.Weakness
 }
@@ -53,6 +55,7 @@ type Likers struct {
 	notReady    prometheus.Counter
 	processor   *gokakit.Processor
 	exports     exports
+	headMetrics *headMetrics // nil when no heads are kept
 
 	mu    sync.RWMutex
 	owned map[int]*gokakit.Partition // whole, and no other process writes them
@@ -77,6 +80,16 @@ func New(cfg Config) (*Likers, error) {
 	}
 	if err := l.register(cfg.Registerer); err != nil {
 		return nil, fmt.Errorf("likers: registering metrics: %w", err)
+	}
+	if cfg.Heads != nil {
+		heads, err := cfg.Heads.withDefaults()
+		if err != nil {
+			return nil, err
+		}
+		if l.headMetrics, err = newHeadMetrics(cfg.Registerer); err != nil {
+			return nil, fmt.Errorf("likers: registering metrics: %w", err)
+		}
+		l.cfg.Heads = &heads
 	}
 	l.processor, err = gokakit.NewProcessor(gokakit.ProcessorConfig{
 		Client: cfg.Client, Topology: cfg.Topology, Group: topology.LikersGroup, Schema: Schema{},
@@ -116,6 +129,9 @@ func (l *Likers) handle(part *gokakit.Partition, r topology.Record) error {
 		l.quarantined.Add(r, no.Reason)
 		key, value := no.Record(r)
 		return part.Emit(l.quarantine, key, value)
+	}
+	if err := part.Owner().(*shower).heads.claim(); err != nil {
+		return err
 	}
 	value, err := part.Get(r.Key)
 	if err != nil {

@@ -21,6 +21,9 @@ type ListQuery struct {
 	// Standby takes the answer of a partition that is kept warm here and owned
 	// elsewhere, too.
 	Standby bool
+	// HeadReads are pages that were read from the list's head meanwhile: they tell,
+	// with this one, whether the list is hot.
+	HeadReads uint32
 }
 
 // List is the beginning of what a partition has of a target behind a query's
@@ -32,6 +35,8 @@ type List struct {
 	// Standby says that the partition is owned elsewhere: AsOf may be older than
 	// what its owner has told.
 	Standby bool
+	// Head says that the partition's part of the list's head stands in Redis.
+	Head bool
 }
 
 // List answers from one snapshot of the partition's store. It costs a seek and
@@ -60,6 +65,9 @@ func (l *Likers) List(q ListQuery) (list List, err error) {
 		list.Part = newest.Merge(parts, q.Limit)
 		return nil
 	})
+	if err == nil && !list.Standby {
+		list.Head = headsOf(part).read(q.Kind, q.Target, 1+uint64(q.HeadReads))
+	}
 	return list, err
 }
 

@@ -16,7 +16,7 @@ type Schema struct{}
 
 var _ gokakit.Indexer = Schema{}
 
-// Version is a relation's version or a watermark's seal.
+// Version is a relation's version, a watermark's seal or a claim's number.
 func (Schema) Version(value []byte) (uint64, error) {
 	var row tidemarkv1.LikerRow
 	if err := decodeRow(value, &row); err != nil {
@@ -27,6 +27,8 @@ func (Schema) Version(value []byte) (uint64, error) {
 		return body.Relation.Version, nil
 	case *tidemarkv1.LikerRow_Watermark:
 		return body.Watermark.Seal, nil
+	case *tidemarkv1.LikerRow_Claim:
+		return body.Claim.Number, nil
 	}
 	return 0, errors.New("a LikerRow of an unknown sort")
 }

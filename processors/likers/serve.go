@@ -107,7 +107,7 @@ func (s *Server) ListLikers(ctx context.Context, req *tidemarkv1.ListLikersReque
 	if err != nil {
 		return nil, coded(err)
 	}
-	resp := &tidemarkv1.ListLikersResponse{More: list.More, AsOf: list.AsOf, Offset: list.Offset, Standby: list.Standby}
+	resp := &tidemarkv1.ListLikersResponse{More: list.More, AsOf: list.AsOf, Offset: list.Offset, Standby: list.Standby, Head: list.Head}
 	for _, e := range list.Entries {
 		resp.Entries = append(resp.Entries, &tidemarkv1.LikerEntry{UserId: e.User, LikedAtUs: e.LikedAtUs, Version: e.Version})
 	}
@@ -120,7 +120,7 @@ func listQuery(req *tidemarkv1.ListLikersRequest) (ListQuery, error) {
 	}
 	q := ListQuery{
 		Generation: req.Generation, Kind: topology.Kind(req.Kind), Target: req.TargetId,
-		Partition: int(req.Partition), Limit: int(req.Limit), Standby: req.Standby, After: make(map[int]Frontier, len(req.After)),
+		Partition: int(req.Partition), Limit: int(req.Limit), Standby: req.Standby, HeadReads: req.HeadReads, After: make(map[int]Frontier, len(req.After)),
 	}
 	for _, a := range req.After {
 		shard := int(a.GetReverseShard())

@@ -3,6 +3,7 @@ package likers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidemark/tidemark/internal/gokakit"
@@ -15,17 +16,19 @@ type shower struct {
 	likers *Likers
 	part   *gokakit.Partition
 	wake   chan struct{}
+	heads  *partHeads // nil: none are kept
 }
 
 func (l *Likers) newShower(part *gokakit.Partition) gokakit.Owner {
 	if l.cfg.Weakness.Has(gokakit.WithoutWholeList) {
 		l.serve(l.owned, part)
 	}
-	return &shower{likers: l, part: part, wake: make(chan struct{}, 1)}
+	return &shower{likers: l, part: part, wake: make(chan struct{}, 1), heads: l.headsFor(part)}
 }
 
 // Settled wakes Run.
-func (s *shower) Settled(string, []byte, int64, []gokakit.Derived) {
+func (s *shower) Settled(key string, _ []byte, offset int64, _ []gokakit.Derived) {
+	s.heads.told(key, offset)
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -42,6 +45,7 @@ func (s *shower) Run(ctx context.Context) error {
 	}
 	s.likers.serve(s.likers.owned, s.part)
 	defer s.likers.withdraw(s.likers.owned, s.part)
+	defer s.keepHeads(ctx)()
 	for {
 		all, err := s.part.Show()
 		if err != nil {
@@ -59,6 +63,17 @@ func (s *shower) Run(ctx context.Context) error {
 		case <-s.wake:
 		}
 	}
+}
+
+// keepHeads begins to keep heads; what it returns ends that.
+func (s *shower) keepHeads(ctx context.Context) (end func()) {
+	if s.heads == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { s.heads.run(ctx) })
+	return func() { cancel(); done.Wait() }
 }
 
 // Follow shows what the owner elsewhere has written, as far as it is read here,

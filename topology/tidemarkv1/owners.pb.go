@@ -454,7 +454,10 @@ type ListLikersRequest struct {
 	After []*ReverseShardPosition `protobuf:"bytes,7,rep,name=after,proto3" json:"after,omitempty"`
 	// The answer of a process that does not own the partition, and keeps it warm,
 	// is taken too: as_of says how old it is.
-	Standby       bool `protobuf:"varint,8,opt,name=standby,proto3" json:"standby,omitempty"`
+	Standby bool `protobuf:"varint,8,opt,name=standby,proto3" json:"standby,omitempty"`
+	// How many pages of the list the process has read from its head in Redis since
+	// it last asked: with them the owner tells hot lists from others.
+	HeadReads     uint32 `protobuf:"varint,9,opt,name=head_reads,json=headReads,proto3" json:"head_reads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -545,6 +548,13 @@ func (x *ListLikersRequest) GetStandby() bool {
 	return false
 }
 
+func (x *ListLikersRequest) GetHeadReads() uint32 {
+	if x != nil {
+		return x.HeadReads
+	}
+	return 0
+}
+
 // ReverseShardPosition stands behind an entry of a reverse shard.
 type ReverseShardPosition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -619,7 +629,10 @@ type ListLikersResponse struct {
 	// Offset of the table's log that the answer includes.
 	Offset int64 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
 	// The answer is not the owner's, but that of one who keeps the partition warm.
-	Standby       bool `protobuf:"varint,5,opt,name=standby,proto3" json:"standby,omitempty"`
+	Standby bool `protobuf:"varint,5,opt,name=standby,proto3" json:"standby,omitempty"`
+	// The partition's part of the list's head stands in Redis, or did when it was
+	// last written.
+	Head          bool `protobuf:"varint,6,opt,name=head,proto3" json:"head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -685,6 +698,13 @@ func (x *ListLikersResponse) GetOffset() int64 {
 func (x *ListLikersResponse) GetStandby() bool {
 	if x != nil {
 		return x.Standby
+	}
+	return false
+}
+
+func (x *ListLikersResponse) GetHead() bool {
+	if x != nil {
+		return x.Head
 	}
 	return false
 }
@@ -781,7 +801,7 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\v2!.tidemark.v1.ReverseShardPositionR\x04next\"C\n" +
 	"\x12CloseExportRequest\x12-\n" +
 	"\x06export\x18\x01 \x01(\v2\x15.tidemark.v1.ExportOfR\x06export\"\x15\n" +
-	"\x13CloseExportResponse\"\x94\x02\n" +
+	"\x13CloseExportResponse\"\xb3\x02\n" +
 	"\x11ListLikersRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x1e\n" +
@@ -792,17 +812,20 @@ const file_tidemark_v1_owners_proto_rawDesc = "" +
 	"\ttarget_id\x18\x05 \x01(\tR\btargetId\x12\x14\n" +
 	"\x05limit\x18\x06 \x01(\rR\x05limit\x127\n" +
 	"\x05after\x18\a \x03(\v2!.tidemark.v1.ReverseShardPositionR\x05after\x12\x18\n" +
-	"\astandby\x18\b \x01(\bR\astandby\"t\n" +
+	"\astandby\x18\b \x01(\bR\astandby\x12\x1d\n" +
+	"\n" +
+	"head_reads\x18\t \x01(\rR\theadReads\"t\n" +
 	"\x14ReverseShardPosition\x12#\n" +
 	"\rreverse_shard\x18\x01 \x01(\rR\freverseShard\x12\x1e\n" +
 	"\vliked_at_us\x18\x02 \x01(\x03R\tlikedAtUs\x12\x17\n" +
-	"\auser_id\x18\x03 \x01(\tR\x06userId\"\xc0\x01\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\"\xd4\x01\n" +
 	"\x12ListLikersResponse\x121\n" +
 	"\aentries\x18\x01 \x03(\v2\x17.tidemark.v1.LikerEntryR\aentries\x12\x12\n" +
 	"\x04more\x18\x02 \x01(\bR\x04more\x121\n" +
 	"\x05as_of\x18\x03 \x03(\v2\x1c.tidemark.v1.SourceWatermarkR\x04asOf\x12\x16\n" +
 	"\x06offset\x18\x04 \x01(\x03R\x06offset\x12\x18\n" +
-	"\astandby\x18\x05 \x01(\bR\astandby\"_\n" +
+	"\astandby\x18\x05 \x01(\bR\astandby\x12\x12\n" +
+	"\x04head\x18\x06 \x01(\bR\x04head\"_\n" +
 	"\n" +
 	"LikerEntry\x12\x17\n" +
 	"\auser_id\x18\x01 \x01(\tR\x06userId\x12\x1e\n" +

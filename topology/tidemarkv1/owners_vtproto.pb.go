@@ -251,6 +251,9 @@ func (this *ListLikersRequest) EqualVT(that *ListLikersRequest) bool {
 	if this.Standby != that.Standby {
 		return false
 	}
+	if this.HeadReads != that.HeadReads {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -333,6 +336,9 @@ func (this *ListLikersResponse) EqualVT(that *ListLikersResponse) bool {
 		return false
 	}
 	if this.Standby != that.Standby {
+		return false
+	}
+	if this.Head != that.Head {
 		return false
 	}
 	return string(this.unknownFields) == string(that.unknownFields)
@@ -779,6 +785,11 @@ func (m *ListLikersRequest) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.HeadReads != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.HeadReads))
+		i--
+		dAtA[i] = 0x48
+	}
 	if m.Standby {
 		i--
 		if m.Standby {
@@ -917,6 +928,16 @@ func (m *ListLikersResponse) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.Head {
+		i--
+		if m.Head {
+			dAtA[i] = 1
+		} else {
+			dAtA[i] = 0
+		}
+		i--
+		dAtA[i] = 0x30
 	}
 	if m.Standby {
 		i--
@@ -1192,6 +1213,9 @@ func (m *ListLikersRequest) SizeVT() (n int) {
 	if m.Standby {
 		n += 2
 	}
+	if m.HeadReads != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.HeadReads))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -1241,6 +1265,9 @@ func (m *ListLikersResponse) SizeVT() (n int) {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.Offset))
 	}
 	if m.Standby {
+		n += 2
+	}
+	if m.Head {
 		n += 2
 	}
 	n += len(m.unknownFields)
@@ -2335,6 +2362,25 @@ func (m *ListLikersRequest) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Standby = bool(v != 0)
+		case 9:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HeadReads", wireType)
+			}
+			m.HeadReads = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.HeadReads |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -2634,6 +2680,26 @@ func (m *ListLikersResponse) UnmarshalVT(dAtA []byte) error {
 				}
 			}
 			m.Standby = bool(v != 0)
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Head", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Head = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -3869,6 +3935,25 @@ func (m *ListLikersRequest) UnmarshalVTUnsafe(dAtA []byte) error {
 				}
 			}
 			m.Standby = bool(v != 0)
+		case 9:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HeadReads", wireType)
+			}
+			m.HeadReads = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.HeadReads |= uint32(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -4172,6 +4257,26 @@ func (m *ListLikersResponse) UnmarshalVTUnsafe(dAtA []byte) error {
 				}
 			}
 			m.Standby = bool(v != 0)
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Head", wireType)
+			}
+			var v int
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				v |= int(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			m.Head = bool(v != 0)
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])

@@ -1446,6 +1446,7 @@ type LikerRow struct {
 	//
 	//	*LikerRow_Relation
 	//	*LikerRow_Watermark
+	//	*LikerRow_Claim
 	Body          isLikerRow_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1506,6 +1507,15 @@ func (x *LikerRow) GetWatermark() *SourceWatermark {
 	return nil
 }
 
+func (x *LikerRow) GetClaim() *OwnerClaim {
+	if x != nil {
+		if x, ok := x.Body.(*LikerRow_Claim); ok {
+			return x.Claim
+		}
+	}
+	return nil
+}
+
 type isLikerRow_Body interface {
 	isLikerRow_Body()
 }
@@ -1518,9 +1528,116 @@ type LikerRow_Watermark struct {
 	Watermark *SourceWatermark `protobuf:"bytes,2,opt,name=watermark,proto3,oneof"`
 }
 
+type LikerRow_Claim struct {
+	// Where heads of hot lists are kept in Redis.
+	Claim *OwnerClaim `protobuf:"bytes,3,opt,name=claim,proto3,oneof"`
+}
+
 func (*LikerRow_Relation) isLikerRow_Body() {}
 
 func (*LikerRow_Watermark) isLikerRow_Body() {}
+
+func (*LikerRow_Claim) isLikerRow_Body() {}
+
+// HeadPart is what a partition's part of a hot list's head says of itself in
+// Redis, beside its entries.
+type HeadPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the owner that wrote it: the place of its claim in the table's log, plus 1.
+	Epoch int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Counts the owner's writes of parts.
+	Write uint64 `protobuf:"varint,2,opt,name=write,proto3" json:"write,omitempty"`
+	// As in ListLikersResponse.
+	Offset int64              `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"`
+	AsOf   []*SourceWatermark `protobuf:"bytes,4,rep,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	// The part has all of the partition's entries of the list.
+	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
+	// While it is not whole: the last entry that it says something of. All entries
+	// of the list up to that one, on this partition, are in the part.
+	CutLikedAtUs  int64  `protobuf:"varint,6,opt,name=cut_liked_at_us,json=cutLikedAtUs,proto3" json:"cut_liked_at_us,omitempty"`
+	CutUserId     string `protobuf:"bytes,7,opt,name=cut_user_id,json=cutUserId,proto3" json:"cut_user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeadPart) Reset() {
+	*x = HeadPart{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeadPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeadPart) ProtoMessage() {}
+
+func (x *HeadPart) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeadPart.ProtoReflect.Descriptor instead.
+func (*HeadPart) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HeadPart) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *HeadPart) GetWrite() uint64 {
+	if x != nil {
+		return x.Write
+	}
+	return 0
+}
+
+func (x *HeadPart) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *HeadPart) GetAsOf() []*SourceWatermark {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *HeadPart) GetWhole() bool {
+	if x != nil {
+		return x.Whole
+	}
+	return false
+}
+
+func (x *HeadPart) GetCutLikedAtUs() int64 {
+	if x != nil {
+		return x.CutLikedAtUs
+	}
+	return 0
+}
+
+func (x *HeadPart) GetCutUserId() string {
+	if x != nil {
+		return x.CutUserId
+	}
+	return ""
+}
 
 // AsOf names a shard's newest seal that a count includes whole.
 type AsOf struct {
@@ -1533,7 +1650,7 @@ type AsOf struct {
 
 func (x *AsOf) Reset() {
 	*x = AsOf{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	mi := &file_tidemark_v1_records_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1545,7 +1662,7 @@ func (x *AsOf) String() string {
 func (*AsOf) ProtoMessage() {}
 
 func (x *AsOf) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[13]
+	mi := &file_tidemark_v1_records_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1558,7 +1675,7 @@ func (x *AsOf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AsOf.ProtoReflect.Descriptor instead.
 func (*AsOf) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{13}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AsOf) GetShard() uint32 {
@@ -1595,7 +1712,7 @@ type PartialCount struct {
 
 func (x *PartialCount) Reset() {
 	*x = PartialCount{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[14]
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1724,7 @@ func (x *PartialCount) String() string {
 func (*PartialCount) ProtoMessage() {}
 
 func (x *PartialCount) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[14]
+	mi := &file_tidemark_v1_records_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1737,7 @@ func (x *PartialCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartialCount.ProtoReflect.Descriptor instead.
 func (*PartialCount) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{14}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartialCount) GetPartition() uint32 {
@@ -1701,7 +1818,7 @@ type PartitionProgress struct {
 
 func (x *PartitionProgress) Reset() {
 	*x = PartitionProgress{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1830,7 @@ func (x *PartitionProgress) String() string {
 func (*PartitionProgress) ProtoMessage() {}
 
 func (x *PartitionProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[15]
+	mi := &file_tidemark_v1_records_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1843,7 @@ func (x *PartitionProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionProgress.ProtoReflect.Descriptor instead.
 func (*PartitionProgress) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{15}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PartitionProgress) GetPartition() uint32 {
@@ -1771,7 +1888,7 @@ type CountUpdate struct {
 
 func (x *CountUpdate) Reset() {
 	*x = CountUpdate{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1900,7 @@ func (x *CountUpdate) String() string {
 func (*CountUpdate) ProtoMessage() {}
 
 func (x *CountUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[16]
+	mi := &file_tidemark_v1_records_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1913,7 @@ func (x *CountUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountUpdate.ProtoReflect.Descriptor instead.
 func (*CountUpdate) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{16}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CountUpdate) GetBody() isCountUpdate_Body {
@@ -1861,7 +1978,7 @@ type DisplaySnapshot struct {
 
 func (x *DisplaySnapshot) Reset() {
 	*x = DisplaySnapshot{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1990,7 @@ func (x *DisplaySnapshot) String() string {
 func (*DisplaySnapshot) ProtoMessage() {}
 
 func (x *DisplaySnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[17]
+	mi := &file_tidemark_v1_records_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +2003,7 @@ func (x *DisplaySnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisplaySnapshot.ProtoReflect.Descriptor instead.
 func (*DisplaySnapshot) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{17}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DisplaySnapshot) GetActive() int64 {
@@ -1966,7 +2083,7 @@ type DisplayRow struct {
 
 func (x *DisplayRow) Reset() {
 	*x = DisplayRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1978,7 +2095,7 @@ func (x *DisplayRow) String() string {
 func (*DisplayRow) ProtoMessage() {}
 
 func (x *DisplayRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[18]
+	mi := &file_tidemark_v1_records_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1991,7 +2108,7 @@ func (x *DisplayRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DisplayRow.ProtoReflect.Descriptor instead.
 func (*DisplayRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{18}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DisplayRow) GetBody() isDisplayRow_Body {
@@ -2058,7 +2175,7 @@ type ReceivedInterval struct {
 
 func (x *ReceivedInterval) Reset() {
 	*x = ReceivedInterval{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2187,7 @@ func (x *ReceivedInterval) String() string {
 func (*ReceivedInterval) ProtoMessage() {}
 
 func (x *ReceivedInterval) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[19]
+	mi := &file_tidemark_v1_records_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2200,7 @@ func (x *ReceivedInterval) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReceivedInterval.ProtoReflect.Descriptor instead.
 func (*ReceivedInterval) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{19}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReceivedInterval) GetSeal() uint64 {
@@ -2147,7 +2264,7 @@ type OffsetHole struct {
 
 func (x *OffsetHole) Reset() {
 	*x = OffsetHole{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[20]
+	mi := &file_tidemark_v1_records_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2276,7 @@ func (x *OffsetHole) String() string {
 func (*OffsetHole) ProtoMessage() {}
 
 func (x *OffsetHole) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[20]
+	mi := &file_tidemark_v1_records_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2289,7 @@ func (x *OffsetHole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OffsetHole.ProtoReflect.Descriptor instead.
 func (*OffsetHole) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{20}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OffsetHole) GetFrom() int64 {
@@ -2221,7 +2338,7 @@ type SourceLedger struct {
 
 func (x *SourceLedger) Reset() {
 	*x = SourceLedger{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[21]
+	mi := &file_tidemark_v1_records_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2350,7 @@ func (x *SourceLedger) String() string {
 func (*SourceLedger) ProtoMessage() {}
 
 func (x *SourceLedger) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[21]
+	mi := &file_tidemark_v1_records_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2363,7 @@ func (x *SourceLedger) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceLedger.ProtoReflect.Descriptor instead.
 func (*SourceLedger) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{21}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SourceLedger) GetRevision() uint64 {
@@ -2366,7 +2483,7 @@ type Suspicion struct {
 
 func (x *Suspicion) Reset() {
 	*x = Suspicion{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[22]
+	mi := &file_tidemark_v1_records_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2495,7 @@ func (x *Suspicion) String() string {
 func (*Suspicion) ProtoMessage() {}
 
 func (x *Suspicion) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[22]
+	mi := &file_tidemark_v1_records_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2508,7 @@ func (x *Suspicion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Suspicion.ProtoReflect.Descriptor instead.
 func (*Suspicion) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{22}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Suspicion) GetShard() uint32 {
@@ -2548,7 +2665,7 @@ type IntakeRow struct {
 
 func (x *IntakeRow) Reset() {
 	*x = IntakeRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[23]
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2560,7 +2677,7 @@ func (x *IntakeRow) String() string {
 func (*IntakeRow) ProtoMessage() {}
 
 func (x *IntakeRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[23]
+	mi := &file_tidemark_v1_records_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2573,7 +2690,7 @@ func (x *IntakeRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IntakeRow.ProtoReflect.Descriptor instead.
 func (*IntakeRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{23}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *IntakeRow) GetBody() isIntakeRow_Body {
@@ -2632,7 +2749,7 @@ type FloorRelation struct {
 
 func (x *FloorRelation) Reset() {
 	*x = FloorRelation{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2761,7 @@ func (x *FloorRelation) String() string {
 func (*FloorRelation) ProtoMessage() {}
 
 func (x *FloorRelation) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[24]
+	mi := &file_tidemark_v1_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2774,7 @@ func (x *FloorRelation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloorRelation.ProtoReflect.Descriptor instead.
 func (*FloorRelation) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{24}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FloorRelation) GetGeneration() uint64 {
@@ -2694,7 +2811,7 @@ type LiveGeneration struct {
 
 func (x *LiveGeneration) Reset() {
 	*x = LiveGeneration{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2706,7 +2823,7 @@ func (x *LiveGeneration) String() string {
 func (*LiveGeneration) ProtoMessage() {}
 
 func (x *LiveGeneration) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[25]
+	mi := &file_tidemark_v1_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2719,7 +2836,7 @@ func (x *LiveGeneration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveGeneration.ProtoReflect.Descriptor instead.
 func (*LiveGeneration) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{25}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LiveGeneration) GetGeneration() uint64 {
@@ -2759,7 +2876,7 @@ type LiveGenerations struct {
 
 func (x *LiveGenerations) Reset() {
 	*x = LiveGenerations{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2888,7 @@ func (x *LiveGenerations) String() string {
 func (*LiveGenerations) ProtoMessage() {}
 
 func (x *LiveGenerations) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[26]
+	mi := &file_tidemark_v1_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2901,7 @@ func (x *LiveGenerations) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LiveGenerations.ProtoReflect.Descriptor instead.
 func (*LiveGenerations) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{26}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LiveGenerations) GetRevision() uint64 {
@@ -2820,7 +2937,7 @@ type OwnerClaim struct {
 
 func (x *OwnerClaim) Reset() {
 	*x = OwnerClaim{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2949,7 @@ func (x *OwnerClaim) String() string {
 func (*OwnerClaim) ProtoMessage() {}
 
 func (x *OwnerClaim) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[27]
+	mi := &file_tidemark_v1_records_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2962,7 @@ func (x *OwnerClaim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerClaim.ProtoReflect.Descriptor instead.
 func (*OwnerClaim) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{27}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OwnerClaim) GetNumber() uint64 {
@@ -2870,7 +2987,7 @@ type FloorRow struct {
 
 func (x *FloorRow) Reset() {
 	*x = FloorRow{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	mi := &file_tidemark_v1_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2999,7 @@ func (x *FloorRow) String() string {
 func (*FloorRow) ProtoMessage() {}
 
 func (x *FloorRow) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[28]
+	mi := &file_tidemark_v1_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +3012,7 @@ func (x *FloorRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FloorRow.ProtoReflect.Descriptor instead.
 func (*FloorRow) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{28}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *FloorRow) GetBody() isFloorRow_Body {
@@ -2971,7 +3088,7 @@ type KnownRelation struct {
 
 func (x *KnownRelation) Reset() {
 	*x = KnownRelation{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[29]
+	mi := &file_tidemark_v1_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3100,7 @@ func (x *KnownRelation) String() string {
 func (*KnownRelation) ProtoMessage() {}
 
 func (x *KnownRelation) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[29]
+	mi := &file_tidemark_v1_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3113,7 @@ func (x *KnownRelation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownRelation.ProtoReflect.Descriptor instead.
 func (*KnownRelation) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{29}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *KnownRelation) GetGeneration() uint64 {
@@ -3056,7 +3173,7 @@ type CacheTask struct {
 
 func (x *CacheTask) Reset() {
 	*x = CacheTask{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[30]
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3068,7 +3185,7 @@ func (x *CacheTask) String() string {
 func (*CacheTask) ProtoMessage() {}
 
 func (x *CacheTask) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[30]
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3081,7 +3198,7 @@ func (x *CacheTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheTask.ProtoReflect.Descriptor instead.
 func (*CacheTask) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{30}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CacheTask) GetBody() isCacheTask_Body {
@@ -3163,7 +3280,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3175,7 +3292,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3188,7 +3305,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Quarantined) GetReason() QuarantineReason {
@@ -3281,7 +3398,7 @@ type AccountPrivacy struct {
 
 func (x *AccountPrivacy) Reset() {
 	*x = AccountPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[32]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3410,7 @@ func (x *AccountPrivacy) String() string {
 func (*AccountPrivacy) ProtoMessage() {}
 
 func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[32]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3423,7 @@ func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountPrivacy.ProtoReflect.Descriptor instead.
 func (*AccountPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AccountPrivacy) GetAccountId() string {
@@ -3386,7 +3503,7 @@ type VideoPrivacy struct {
 
 func (x *VideoPrivacy) Reset() {
 	*x = VideoPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[33]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3515,7 @@ func (x *VideoPrivacy) String() string {
 func (*VideoPrivacy) ProtoMessage() {}
 
 func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[33]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3528,7 @@ func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoPrivacy.ProtoReflect.Descriptor instead.
 func (*VideoPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VideoPrivacy) GetVideoId() string {
@@ -3473,7 +3590,7 @@ type BlockPrivacy struct {
 
 func (x *BlockPrivacy) Reset() {
 	*x = BlockPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[34]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3602,7 @@ func (x *BlockPrivacy) String() string {
 func (*BlockPrivacy) ProtoMessage() {}
 
 func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[34]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3615,7 @@ func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockPrivacy.ProtoReflect.Descriptor instead.
 func (*BlockPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BlockPrivacy) GetBlockerId() string {
@@ -3544,7 +3661,7 @@ type PrivacyEvent struct {
 
 func (x *PrivacyEvent) Reset() {
 	*x = PrivacyEvent{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[35]
+	mi := &file_tidemark_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3673,7 @@ func (x *PrivacyEvent) String() string {
 func (*PrivacyEvent) ProtoMessage() {}
 
 func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[35]
+	mi := &file_tidemark_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3686,7 @@ func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivacyEvent.ProtoReflect.Descriptor instead.
 func (*PrivacyEvent) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PrivacyEvent) GetBody() isPrivacyEvent_Body {
@@ -3719,11 +3836,20 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\rLikerRelation\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
-	"\x13current_liked_at_us\x18\x03 \x01(\x03R\x10currentLikedAtUs\"\x8a\x01\n" +
+	"\x13current_liked_at_us\x18\x03 \x01(\x03R\x10currentLikedAtUs\"\xbb\x01\n" +
 	"\bLikerRow\x128\n" +
 	"\brelation\x18\x01 \x01(\v2\x1a.tidemark.v1.LikerRelationH\x00R\brelation\x12<\n" +
-	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermarkB\x06\n" +
-	"\x04body\"0\n" +
+	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermark\x12/\n" +
+	"\x05claim\x18\x03 \x01(\v2\x17.tidemark.v1.OwnerClaimH\x00R\x05claimB\x06\n" +
+	"\x04body\"\xde\x01\n" +
+	"\bHeadPart\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x14\n" +
+	"\x05write\x18\x02 \x01(\x04R\x05write\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x121\n" +
+	"\x05as_of\x18\x04 \x03(\v2\x1c.tidemark.v1.SourceWatermarkR\x04asOf\x12\x14\n" +
+	"\x05whole\x18\x05 \x01(\bR\x05whole\x12%\n" +
+	"\x0fcut_liked_at_us\x18\x06 \x01(\x03R\fcutLikedAtUs\x12\x1e\n" +
+	"\vcut_user_id\x18\a \x01(\tR\tcutUserId\"0\n" +
 	"\x04AsOf\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
 	"\x04seal\x18\x02 \x01(\x04R\x04seal\"\xab\x02\n" +
@@ -3985,7 +4111,7 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
@@ -4006,29 +4132,30 @@ var file_tidemark_v1_records_proto_goTypes = []any{
 	(*LikerChange)(nil),       // 16: tidemark.v1.LikerChange
 	(*LikerRelation)(nil),     // 17: tidemark.v1.LikerRelation
 	(*LikerRow)(nil),          // 18: tidemark.v1.LikerRow
-	(*AsOf)(nil),              // 19: tidemark.v1.AsOf
-	(*PartialCount)(nil),      // 20: tidemark.v1.PartialCount
-	(*PartitionProgress)(nil), // 21: tidemark.v1.PartitionProgress
-	(*CountUpdate)(nil),       // 22: tidemark.v1.CountUpdate
-	(*DisplaySnapshot)(nil),   // 23: tidemark.v1.DisplaySnapshot
-	(*DisplayRow)(nil),        // 24: tidemark.v1.DisplayRow
-	(*ReceivedInterval)(nil),  // 25: tidemark.v1.ReceivedInterval
-	(*OffsetHole)(nil),        // 26: tidemark.v1.OffsetHole
-	(*SourceLedger)(nil),      // 27: tidemark.v1.SourceLedger
-	(*Suspicion)(nil),         // 28: tidemark.v1.Suspicion
-	(*IntakeRow)(nil),         // 29: tidemark.v1.IntakeRow
-	(*FloorRelation)(nil),     // 30: tidemark.v1.FloorRelation
-	(*LiveGeneration)(nil),    // 31: tidemark.v1.LiveGeneration
-	(*LiveGenerations)(nil),   // 32: tidemark.v1.LiveGenerations
-	(*OwnerClaim)(nil),        // 33: tidemark.v1.OwnerClaim
-	(*FloorRow)(nil),          // 34: tidemark.v1.FloorRow
-	(*KnownRelation)(nil),     // 35: tidemark.v1.KnownRelation
-	(*CacheTask)(nil),         // 36: tidemark.v1.CacheTask
-	(*Quarantined)(nil),       // 37: tidemark.v1.Quarantined
-	(*AccountPrivacy)(nil),    // 38: tidemark.v1.AccountPrivacy
-	(*VideoPrivacy)(nil),      // 39: tidemark.v1.VideoPrivacy
-	(*BlockPrivacy)(nil),      // 40: tidemark.v1.BlockPrivacy
-	(*PrivacyEvent)(nil),      // 41: tidemark.v1.PrivacyEvent
+	(*HeadPart)(nil),          // 19: tidemark.v1.HeadPart
+	(*AsOf)(nil),              // 20: tidemark.v1.AsOf
+	(*PartialCount)(nil),      // 21: tidemark.v1.PartialCount
+	(*PartitionProgress)(nil), // 22: tidemark.v1.PartitionProgress
+	(*CountUpdate)(nil),       // 23: tidemark.v1.CountUpdate
+	(*DisplaySnapshot)(nil),   // 24: tidemark.v1.DisplaySnapshot
+	(*DisplayRow)(nil),        // 25: tidemark.v1.DisplayRow
+	(*ReceivedInterval)(nil),  // 26: tidemark.v1.ReceivedInterval
+	(*OffsetHole)(nil),        // 27: tidemark.v1.OffsetHole
+	(*SourceLedger)(nil),      // 28: tidemark.v1.SourceLedger
+	(*Suspicion)(nil),         // 29: tidemark.v1.Suspicion
+	(*IntakeRow)(nil),         // 30: tidemark.v1.IntakeRow
+	(*FloorRelation)(nil),     // 31: tidemark.v1.FloorRelation
+	(*LiveGeneration)(nil),    // 32: tidemark.v1.LiveGeneration
+	(*LiveGenerations)(nil),   // 33: tidemark.v1.LiveGenerations
+	(*OwnerClaim)(nil),        // 34: tidemark.v1.OwnerClaim
+	(*FloorRow)(nil),          // 35: tidemark.v1.FloorRow
+	(*KnownRelation)(nil),     // 36: tidemark.v1.KnownRelation
+	(*CacheTask)(nil),         // 37: tidemark.v1.CacheTask
+	(*Quarantined)(nil),       // 38: tidemark.v1.Quarantined
+	(*AccountPrivacy)(nil),    // 39: tidemark.v1.AccountPrivacy
+	(*VideoPrivacy)(nil),      // 40: tidemark.v1.VideoPrivacy
+	(*BlockPrivacy)(nil),      // 41: tidemark.v1.BlockPrivacy
+	(*PrivacyEvent)(nil),      // 42: tidemark.v1.PrivacyEvent
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
@@ -4051,41 +4178,43 @@ var file_tidemark_v1_records_proto_depIdxs = []int32{
 	1,  // 17: tidemark.v1.LikerRelation.state:type_name -> tidemark.v1.State
 	17, // 18: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
 	10, // 19: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	19, // 20: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
-	10, // 21: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
-	10, // 22: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
-	20, // 23: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
-	21, // 24: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
-	20, // 25: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
-	23, // 26: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
-	21, // 27: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
-	25, // 28: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
-	26, // 29: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
-	26, // 30: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
-	27, // 31: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
-	28, // 32: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
-	1,  // 33: tidemark.v1.FloorRelation.state:type_name -> tidemark.v1.State
-	31, // 34: tidemark.v1.LiveGenerations.generations:type_name -> tidemark.v1.LiveGeneration
-	30, // 35: tidemark.v1.FloorRow.relation:type_name -> tidemark.v1.FloorRelation
-	32, // 36: tidemark.v1.FloorRow.live:type_name -> tidemark.v1.LiveGenerations
-	33, // 37: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
-	0,  // 38: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
-	1,  // 39: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
-	35, // 40: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
-	31, // 41: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
-	2,  // 42: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	3,  // 43: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
-	4,  // 44: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
-	5,  // 45: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
-	5,  // 46: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
-	38, // 47: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
-	39, // 48: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
-	40, // 49: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	34, // 20: tidemark.v1.LikerRow.claim:type_name -> tidemark.v1.OwnerClaim
+	10, // 21: tidemark.v1.HeadPart.as_of:type_name -> tidemark.v1.SourceWatermark
+	20, // 22: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
+	10, // 23: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
+	10, // 24: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
+	21, // 25: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
+	22, // 26: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
+	21, // 27: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
+	24, // 28: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
+	22, // 29: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
+	26, // 30: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
+	27, // 31: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
+	27, // 32: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
+	28, // 33: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
+	29, // 34: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
+	1,  // 35: tidemark.v1.FloorRelation.state:type_name -> tidemark.v1.State
+	32, // 36: tidemark.v1.LiveGenerations.generations:type_name -> tidemark.v1.LiveGeneration
+	31, // 37: tidemark.v1.FloorRow.relation:type_name -> tidemark.v1.FloorRelation
+	33, // 38: tidemark.v1.FloorRow.live:type_name -> tidemark.v1.LiveGenerations
+	34, // 39: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
+	0,  // 40: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
+	1,  // 41: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
+	36, // 42: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
+	32, // 43: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
+	2,  // 44: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	3,  // 45: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
+	4,  // 46: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
+	5,  // 47: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
+	5,  // 48: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
+	39, // 49: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
+	40, // 50: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
+	41, // 51: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
+	52, // [52:52] is the sub-list for method output_type
+	52, // [52:52] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -4109,32 +4238,33 @@ func file_tidemark_v1_records_proto_init() {
 	file_tidemark_v1_records_proto_msgTypes[12].OneofWrappers = []any{
 		(*LikerRow_Relation)(nil),
 		(*LikerRow_Watermark)(nil),
+		(*LikerRow_Claim)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[16].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[17].OneofWrappers = []any{
 		(*CountUpdate_Partial)(nil),
 		(*CountUpdate_Progress)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[18].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[19].OneofWrappers = []any{
 		(*DisplayRow_Snapshot)(nil),
 		(*DisplayRow_Progress)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[23].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[24].OneofWrappers = []any{
 		(*IntakeRow_Ledger)(nil),
 		(*IntakeRow_Suspicion)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[28].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[29].OneofWrappers = []any{
 		(*FloorRow_Relation)(nil),
 		(*FloorRow_Live)(nil),
 		(*FloorRow_Claim)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[30].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[31].OneofWrappers = []any{
 		(*CacheTask_Relation)(nil),
 		(*CacheTask_Begin)(nil),
 		(*CacheTask_End)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[32].OneofWrappers = []any{}
-	file_tidemark_v1_records_proto_msgTypes[34].OneofWrappers = []any{}
-	file_tidemark_v1_records_proto_msgTypes[35].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[33].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[36].OneofWrappers = []any{
 		(*PrivacyEvent_Account)(nil),
 		(*PrivacyEvent_Video)(nil),
 		(*PrivacyEvent_Block)(nil),
@@ -4145,7 +4275,7 @@ func file_tidemark_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
