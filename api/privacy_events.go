@@ -69,12 +69,12 @@ func RegisterPrivacyEvents(a *API, events PrivacyEvents, audit Auditor) {
 			if p != nil {
 				return p
 			}
-			return a.applyPrivacyEvent(w, r.Context(), who, text, events, audit)
+			return a.applyPrivacyEvent(r.Context(), w, who, text, events, audit)
 		},
 	})
 }
 
-func (a *API) applyPrivacyEvent(w http.ResponseWriter, ctx context.Context, who Identity, text string, events PrivacyEvents, audit Auditor) *Problem {
+func (a *API) applyPrivacyEvent(ctx context.Context, w http.ResponseWriter, who Identity, text string, events PrivacyEvents, audit Auditor) *Problem {
 	e, err := privacy.ParseEvent([]byte(text))
 	if err != nil {
 		return invalid("body", "is refused: "+strings.ReplaceAll(err.Error(), "\n", "; "))
