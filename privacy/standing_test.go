@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -91,4 +92,19 @@ func TestJudgeProperties(t *testing.T) { // I7, J3
 			t.Fatalf("%+v is %d, count %q", s, got, count)
 		}
 	})
+}
+
+// Every status may be marked as of high risk.
+func TestStrongCheckKnowsEveryStatus(t *testing.T) {
+	c := config.Default()
+	c.Visibility.StrongCheck = []string{UnknownTarget}
+	for _, s := range accountStatuses {
+		c.Visibility.StrongCheck = append(c.Visibility.StrongCheck, string(s))
+	}
+	for _, s := range videoStatuses {
+		c.Visibility.StrongCheck = append(c.Visibility.StrongCheck, string(s))
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
 }
