@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidemark/tidemark/internal/limits"
+	"github.com/tidemark/tidemark/internal/overload"
 )
 
 // document is the committed OpenAPI document. It covers commands and queries,
@@ -31,7 +32,11 @@ type Config struct {
 	// RequestTimeout bounds the work on one request; default 5s.
 	RequestTimeout time.Duration
 	// Limiter bounds what one client may ask for; nil: nothing does.
-	Limiter    *limits.Limiter
+	Limiter *limits.Limiter
+	// Guard bounds what is being served; nil: nothing does. Shard is where a user's
+	// relations are, for it.
+	Guard      *overload.Guard
+	Shard      func(user string) int
 	Logger     *slog.Logger          // default: discard
 	Registerer prometheus.Registerer // default: none
 }
@@ -47,6 +52,8 @@ type API struct {
 	quiet          quietLog
 	requestTimeout time.Duration
 	limiter        *limits.Limiter // nil: none
+	guard          *overload.Guard // nil: none
+	shard          func(user string) int
 }
 
 // New makes an API that has /openapi.json and nothing else yet.
@@ -65,7 +72,7 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a := &API{
-		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout, limiter: c.Limiter,
+		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout, limiter: c.Limiter, guard: c.Guard, shard: c.Shard,
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log

@@ -76,6 +76,11 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 	if p != nil {
 		return p
 	}
+	leave, p := c.api.beginCommand(cmd.Relation.User)
+	if p != nil {
+		return p
+	}
+	defer leave.end()
 	if p := c.api.limit(w, r, limits.Commands, device); p != nil {
 		return p
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/tidemark/tidemark/internal/limits"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -25,14 +24,15 @@ type operation struct {
 	body, result          reflect.Type // body nil: none
 	media                 string       // of an answer that is no result but a file
 	problems              []problemKind
-	// limitsItself says that handle calls API.limit, since only it knows the device.
+	// limitsItself says that handle calls API.limit and admits itself, since only it
+	// knows the device and the shard.
 	limitsItself bool
 	// handle reads the query, if params has parameters in it, and answers, or gives the problem to answer with.
 	handle func(w http.ResponseWriter, r *http.Request) *Problem
 }
 
 // commonProblems are those that any operation under /v1/ may answer.
-var commonProblems = []problemKind{kindInvalidRequest, kindUnauthenticated, kindRateLimited, kindIdentityUnverified, kindInternal}
+var commonProblems = []problemKind{kindInvalidRequest, kindUnauthenticated, kindRateLimited, kindOverloaded, kindIdentityUnverified, kindInternal}
 
 // bodyProblems are those of every operation with a body.
 var bodyProblems = []problemKind{kindRequestTimeout, kindBodyTooLarge, kindUnsupportedMedia}
@@ -66,9 +66,8 @@ func (a *API) add(op operation) {
 		if r.URL.RawQuery != "" && !inQuery {
 			p = badQuery(r.URL.RawQuery)
 		} else if !op.limitsItself {
-			p = a.limit(w, r, limits.Queries, "")
-		}
-		if p == nil {
+			p = a.query(w, r, op.handle)
+		} else {
 			p = op.handle(w, r)
 		}
 		if p != nil {

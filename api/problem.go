@@ -40,6 +40,7 @@ var (
 	kindRateLimited        = problemKind{"rate-limited", http.StatusTooManyRequests, "Too many requests"}
 	kindTooManyExports     = problemKind{"too-many-exports", http.StatusTooManyRequests, "Too many exports wait or run"}
 	kindInternal           = problemKind{"internal", http.StatusInternalServerError, "The server made a mistake"}
+	kindOverloaded         = problemKind{"overloaded", http.StatusServiceUnavailable, "Too much is asked at a time"}
 	kindStoreUnavailable   = problemKind{"store-unavailable", http.StatusServiceUnavailable, "Relations cannot be reached now"}
 	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
 	kindListsUnavailable   = problemKind{"lists-unavailable", http.StatusServiceUnavailable, "The list is not served yet"}
@@ -54,7 +55,7 @@ var problemKinds = []problemKind{
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
-	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindRateLimited, kindTooManyExports, kindExportsUnavailable,
+	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindRateLimited, kindOverloaded, kindTooManyExports, kindExportsUnavailable,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

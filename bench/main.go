@@ -11,6 +11,8 @@
 //	relations   commands committed by the grouped transaction, by a transaction
 //	            each, and at half the pace
 //	            ceiling: bare pgx batches of the same rows
+//	overload    commands over HTTP at three times the load that is sustained, with
+//	            the guard and without
 //	seals       5,000 commands/s with a sealer and without, in turns
 //	feed        a backlog through the built-in emitter and through Debezium, in
 //	            turns, on a real Kafka (make bench-real; else skipped)
@@ -53,6 +55,7 @@ var measurements = []measurement{
 	{"likers", benchLikers},
 	{"pages", benchPages},
 	{"relations", benchRelations},
+	{"overload", benchOverload},
 	{"seals", benchSeals},
 	{"feed", benchFeed},
 	{"feed-latency", benchFeedLatency},

@@ -30,7 +30,9 @@ type Runner struct {
 	Source Config
 	Dir    string
 	// Name of the runner; two that run at once have two.
-	Name   string
+	Name string
+	// Paused tells that no job is to be begun now; nil: none ever is.
+	Paused func() bool
 	Logger *slog.Logger
 }
 
@@ -55,6 +57,10 @@ func SpecOf(j control.ExportJob) Spec {
 func (r *Runner) Run(ctx context.Context) error {
 	log := r.Logger.With("component", "exports")
 	for ctx.Err() == nil {
+		if r.Paused != nil && r.Paused() {
+			pause.For(ctx, queuePause)
+			continue
+		}
 		j, err := r.Queue.ClaimExport(ctx, r.Name, jobLease)
 		if err == nil {
 			r.job(ctx, j, log.With("job", j.ID))

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,4 +176,30 @@ func TestAFinishedJobIsNotRunAgain(t *testing.T) {
 	if q.work(t, s, dir, time.Minute); q.job.State != control.ExportFinished {
 		t.Errorf("job %+v", q.job)
 	}
+}
+
+// Under overload no job is begun, and the one that waits is begun after it.
+func TestLevelPauseConsumers(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, q := newSystem(60), newQueue(spec(JSONL))
+		ctx, stop := context.WithCancel(t.Context())
+		var pressed atomic.Bool
+		pressed.Store(true)
+		r := &Runner{Queue: q, Source: s.config(), Dir: dir, Name: "a", Logger: slog.New(slog.DiscardHandler), Paused: pressed.Load}
+		done := make(chan error, 1)
+		go func() { done <- r.Run(ctx) }()
+		synctest.Wait()
+		select {
+		case <-q.ended:
+			t.Error("a job ran under overload")
+		case <-time.After(time.Minute):
+		}
+		pressed.Store(false)
+		<-q.ended
+		stop()
+		if err := <-done; err != nil || q.job.State != control.ExportFinished {
+			t.Errorf("%v, job %+v", err, q.job)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
+	"github.com/tidemark/tidemark/internal/overload"
 	"github.com/tidemark/tidemark/processors/cachefloor"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
@@ -64,7 +65,7 @@ func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
 	client, err := openRedis(b.cfg, timeout)
 	if err == nil {
 		b.close = append(b.close, func() { _ = client.Close() })
-		if b.weak.Has(gokakit.WithoutStamp) || b.weak.Has(gokakit.WithoutEnded) {
+		if b.weak.Has(gokakit.WithoutStamp) {
 			client.Trust()
 		}
 	}
@@ -96,7 +97,8 @@ const hintBuffer = 4096
 
 // cachedFacts has queries ask the cache first, if that is wanted. Readiness does
 // not ask for it.
-func (b *builder) cachedFacts(ctx context.Context, store *relations.Store) (api.RelationReader, error) {
+func (b *builder) cachedFacts(ctx context.Context, committed *relations.Store, guard *overload.Guard) (api.RelationReader, error) {
+	store := api.NewBoundedReads(committed, guard, b.shards.Shard, b.cfg.Shards, max(1, b.cfg.Cache.FallbackReads/tightFactor))
 	if b.cfg.Redis == "" || !b.cfg.Cache.ReadRelations {
 		return store, nil
 	}

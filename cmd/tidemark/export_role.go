@@ -8,6 +8,7 @@ import (
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/exports"
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/overload"
 )
 
 // exports serves export jobs and runs them, if there is a folder for their
@@ -29,7 +30,11 @@ func (b *builder) exports(ctx context.Context, a *api.API) error {
 	b.close = append(b.close, db.Close)
 	api.RegisterExports(a, db, b.cfg.Exports.Dir)
 	name := b.cfg.Instance + "." + uuid.NewString() // a process that was killed is another runner
-	runner := &exports.Runner{Queue: db, Source: source.Config, Dir: b.cfg.Exports.Dir, Name: name, Logger: b.log}
+	shared, err := b.overloadLevels(ctx)
+	if err != nil {
+		return err
+	}
+	runner := &exports.Runner{Paused: func() bool { return shared.atLeast(overload.PauseConsumers) }, Queue: db, Source: source.Config, Dir: b.cfg.Exports.Dir, Name: name, Logger: b.log}
 	b.add("exports", runner.Run, always)
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
+	"github.com/tidemark/tidemark/internal/overload"
 	"github.com/tidemark/tidemark/processors/display"
 	"github.com/tidemark/tidemark/processors/intake"
 	"github.com/tidemark/tidemark/processors/likers"
@@ -44,6 +45,7 @@ func contains(roles []string, role string) bool { return slices.Contains(roles, 
 type builder struct {
 	*process
 	client gokakit.Client
+	levels *levels // nil until a role asks for it
 	actors []actor
 	close  []func()
 }
@@ -136,10 +138,15 @@ func (b *builder) intake(ctx context.Context) error {
 	return nil
 }
 
-func (b *builder) projection(context.Context) error {
+func (b *builder) projection(ctx context.Context) error {
+	shared, err := b.overloadLevels(ctx)
+	if err != nil {
+		return err
+	}
 	p, err := projection.New(projection.Config{
 		Client: b.client, Topology: b.topo, Manifest: b.manifest, Instance: b.cfg.Instance,
 		StateDir: b.stateDir("projection"), RefreshInterval: b.cfg.RefreshInterval, HotStandby: b.cfg.HotStandby,
+		Slow:   func() bool { return shared.atLeast(overload.SlowDisplay) },
 		Logger: b.log, Registerer: b.metrics, Weakness: b.weak,
 	})
 	if err != nil {
@@ -246,7 +253,11 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
-	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Limiter: limiter, Logger: b.log, Registerer: b.metrics})
+	guard, err := b.guard(ctx, limiter)
+	if err != nil {
+		return err
+	}
+	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Limiter: limiter, Guard: guard, Shard: b.shards.Shard, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return err
 	}
@@ -263,7 +274,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 			return err
 		}
 		b.addKafka("view", view.Run, view.Ready)
-		facts, err := b.cachedFacts(ctx, store)
+		facts, err := b.cachedFacts(ctx, store, guard)
 		if err != nil {
 			return err
 		}

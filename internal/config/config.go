@@ -46,14 +46,15 @@ type Config struct {
 	// authorities.
 	RedisTLS TLS `koanf:"redis_tls"`
 
-	Cache   Cache   `koanf:"cache"`
-	API     API     `koanf:"api"`
-	Limits  Limits  `koanf:"limits"`
-	Likers  Likers  `koanf:"likers"`
-	Exports Exports `koanf:"exports"`
-	Ops     Ops     `koanf:"ops"`
-	Auth    Auth    `koanf:"auth"`
-	Log     Log     `koanf:"log"`
+	Cache    Cache    `koanf:"cache"`
+	API      API      `koanf:"api"`
+	Limits   Limits   `koanf:"limits"`
+	Overload Overload `koanf:"overload"`
+	Likers   Likers   `koanf:"likers"`
+	Exports  Exports  `koanf:"exports"`
+	Ops      Ops      `koanf:"ops"`
+	Auth     Auth     `koanf:"auth"`
+	Log      Log      `koanf:"log"`
 
 	// StateDir holds local stores, below it one folder per instance. It is a
 	// cache of the table topics: losing it costs a recovery, never data.
@@ -237,6 +238,7 @@ func Default() Config {
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
 		Limits:            defaultLimits(),
+		Overload:          Overload{CommandsInFlight: 512, QueriesInFlight: 1024, CommandLatency: 500 * time.Millisecond},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",

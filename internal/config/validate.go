@@ -192,6 +192,9 @@ func (c Config) validateRunning(p *problems) {
 	}
 	between("cache.relation_buckets", c.Cache.RelationBuckets, 1, 64)
 	between("cache.rebuild_rate", c.Cache.RebuildRate, 100, 10_000_000)
+	between("overload.commands_in_flight", c.Overload.CommandsInFlight, 8, 100_000)
+	between("overload.queries_in_flight", c.Overload.QueriesInFlight, 8, 100_000)
+	within("overload.command_latency", c.Overload.CommandLatency, time.Millisecond, 10*time.Second)
 	between("cache.fallback_reads", c.Cache.FallbackReads, 1, 1000)
 	between("cache.head_length", c.Cache.HeadLength, 100, 100_000)
 	between("cache.hot_reads", c.Cache.HotReads, 1, 1_000_000)

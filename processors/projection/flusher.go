@@ -121,6 +121,16 @@ func (f *flusher) poke() {
 	}
 }
 
+// slowFactor is how much longer the refresh interval is under overload.
+const slowFactor = 5
+
+func (f *flusher) refreshInterval() time.Duration {
+	if f.cfg.Slow != nil && f.cfg.Slow() {
+		return slowFactor * f.cfg.RefreshInterval
+	}
+	return f.cfg.RefreshInterval
+}
+
 // Run flushes at most every refresh interval until ctx ends.
 func (f *flusher) Run(ctx context.Context) error {
 	defer f.stop()
@@ -132,7 +142,7 @@ func (f *flusher) Run(ctx context.Context) error {
 		if err := f.flush(); err != nil {
 			return fmt.Errorf("emitting partial counts: %w", err)
 		}
-		if !pause.For(ctx, f.cfg.RefreshInterval-time.Since(start)) {
+		if !pause.For(ctx, f.refreshInterval()-time.Since(start)) {
 			return nil
 		}
 		select {

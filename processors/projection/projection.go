@@ -25,7 +25,10 @@ type Config struct {
 	// RefreshInterval is the shortest time between two partial counts of one
 	// target; default 200 ms, at least 1 ms.
 	RefreshInterval time.Duration
-	HotStandby      bool
+	// Slow tells that displayed counts may be refreshed at a fifth of their pace,
+	// since the deployment is overloaded; nil: never.
+	Slow       func() bool
+	HotStandby bool
 	// WriteBehind is how many bytes of acked rows a partition gathers in RAM
 	// before it writes them to its store; 0: the default.
 	WriteBehind int
