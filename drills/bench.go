@@ -168,6 +168,7 @@ type environment struct {
 	tallies     *tallies
 	log         *slog.Logger
 	verify      Verifier
+	verifyCache CacheVerifier
 	patience    time.Duration // for the system to get over an injection
 	quietWithin time.Duration // for the feed to become quiet at the end
 	leaveGaps   bool          // nobody heals what gaps name

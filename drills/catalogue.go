@@ -76,6 +76,13 @@ var (
 	pagedWarm = Cell{Rate: 200, Likers: 3, Readers: 6, HotStandby: true}
 )
 
+// A whole system with a Redis, of which each sort is.
+var (
+	withRedis   = Cell{Rate: 100, Redis: OneRedis}
+	withReplica = Cell{Rate: 100, Redis: ReplicatedRedis}
+	withCluster = Cell{Rate: 100, Redis: ClusteredRedis}
+)
+
 func systemDrills() []Drill {
 	all := []Drill{
 		{Name: "kill-every-role", About: "kill -9 of every process of a whole system", Lanes: one("kill-every-role", "kill-all"), Rounds: 1, Rows: []string{"G11", "D11", "D26"}},
@@ -96,6 +103,22 @@ func systemDrills() []Drill {
 		{Name: "truncate-cdc", About: "the broker loses records of cdc before intake has read them: named, then healed", Lanes: one("truncate-cdc"), Rounds: 2},
 		{Name: "failover", About: "a synchronous standby without the slots takes over under load: named, then healed", Lanes: one("failover"), Rounds: 2, Rows: []string{"D09"}},
 		{Name: "failover-behind", About: "a standby that lacks the newest commits takes over under load: counted facts are gone, which is named, then healed", Lanes: one("failover-behind"), Rounds: 2, Rows: []string{"D09"}},
+		{Name: "redis-stop", About: "Redis stands still under load", Lanes: one("redis-stop"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-kill", About: "kill -9 of Redis under load: it comes back with nothing", Lanes: one("redis-kill"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-flush", About: "Redis emptied under load", Lanes: one("redis-flush"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-slow", About: "every answer of Redis 2 s late", Lanes: one("redis-slow"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-full", About: "Redis takes no more under load (maxmemory, noeviction)", Lanes: one("redis-full"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-evict", About: "Redis forgets what it likes to under load (maxmemory, allkeys-lru)", Lanes: one("redis-evict"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-failover", About: "a replica that lacks the last writes takes over from a killed Redis", Lanes: one("redis-failover"), Rounds: 2, Cell: withReplica},
+		{Name: "redis-slot-move", About: "slots of a Redis Cluster of three moved while they are written", Lanes: one("redis-slot-move"), Rounds: 2, Cell: withCluster},
+		{Name: "redis-late-task", About: "old versions handed in while an emptied Redis is filled again, and after", Lanes: one("redis-late-task"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-old-generation", About: "a writer wakes, and tasks come, whose cache generation has ended", Lanes: one("redis-old-generation"), Rounds: 1, Cell: withRedis},
+		{Name: "redis-floor-kill", About: "kill -9 of those who keep the cache, between floor and Redis too, again and again", Lanes: one("redis-floor-kill"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-cut", About: "connections to Redis cut within a pipeline, which is done in part and again", Lanes: one("redis-cut"), Rounds: 2, Cell: withRedis},
+		{Name: "redis-storm", About: "everything to Redis and to those who keep it and read it, at random", Random: true, Rounds: 6, Cell: withRedis, Lanes: [][]string{
+			{"redis-stop", "redis-kill", "redis-flush", "redis-slow", "redis-full", "redis-evict", "redis-cut", "redis-late-task"},
+			{"kill-role", "kill-role", "restart-role"},
+		}},
 		{Name: "switch-feed", About: "from the built-in emitter to Debezium and back under load; needs a real Kafka and a Connect worker", Lanes: one("switch-feed"), Rounds: 2, Rows: []string{"D26"}},
 		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
 			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},

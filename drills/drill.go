@@ -61,6 +61,9 @@ type Cell struct {
 	Readers int
 	// LossyAPI puts a proxy before the API that can lose what passes.
 	LossyAPI bool
+	// Redis of a whole system, default none: then users also ask for their own
+	// relations for as long as the drill runs, and queries read the cache.
+	Redis RedisSort
 	// MaxMemory of a member, in bytes; default 600 MiB.
 	MaxMemory int64
 }

@@ -51,6 +51,7 @@ type Checked struct {
 	// Lists were told by the API at the end, and compared with their facts.
 	Lists int             `json:"lists,omitempty"`
 	Pages *paging.Figures `json:"pages,omitempty"` // read while the drill ran
+	Cache *CacheChecked   `json:"cache,omitempty"`
 }
 
 // Figures are how much went on.

@@ -34,7 +34,9 @@ type Options struct {
 	LeaveGaps bool
 	Commit    string
 	Verify    Verifier
-	Progress  io.Writer
+	// VerifyCache compares a cache, as `tidemark verify --redis` does.
+	VerifyCache CacheVerifier
+	Progress    io.Writer
 	// BrokersCommand ends and starts the brokers of a real cluster: it is run
 	// with "kill N", N the id that it has in the cluster, and with "up", which
 	// starts what does not run.
@@ -185,7 +187,7 @@ func perform(ctx context.Context, d Drill, o Options, dir string, findings *orac
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	env := environment{harming: new(atomic.Int32), dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify,
+	env := environment{harming: new(atomic.Int32), dir: dir, seed: o.Seed, kafka: o.Kafka, connect: o.Connect, findings: findings, tallies: newTallies(), verify: o.Verify, verifyCache: o.VerifyCache,
 		patience: 90 * time.Second, quietWithin: 2 * time.Minute, leaveGaps: o.LeaveGaps, weak: o.Weakness,
 		log: slog.New(slog.NewTextHandler(logFile, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	if o.Weakness != 0 { // what cannot recover will not

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidemark/tidemark/drills/oracle"
 	"github.com/tidemark/tidemark/drills/paging"
+	"github.com/tidemark/tidemark/drills/reading"
 )
 
 // proof says which drill must notice that a mechanism is switched off.
@@ -39,6 +40,11 @@ var proofs = []proof{
 	{mechanism: "whole-list", drill: "kill-likers", rounds: 1},
 	{mechanism: "popping", drill: "kill-likers", rounds: 1},
 	{mechanism: "operation", drill: "lost-response", rounds: 1},
+	{mechanism: "floor", drill: "redis-late-task", rounds: 1},
+	{mechanism: "generation", drill: "redis-old-generation", rounds: 1},
+	{mechanism: "stamp", drill: "redis-failover", rounds: 1},
+	{mechanism: "one-writer", drill: "redis-floor-kill", rounds: 1},
+	{mechanism: "minimum", drill: "redis-floor-kill", rounds: 1},
 }
 
 // Proven is what became of one proof.
@@ -112,7 +118,8 @@ func (p proof) telling(found map[oracle.Class]int64) bool {
 var whileRunning = map[oracle.Class]bool{
 	oracle.EarlyCommit: true, oracle.CommitBack: true, oracle.SequenceConflict: true, oracle.DisplayBack: true,
 	oracle.Negative: true, oracle.Unfenced: true, Contended: true,
-	DecidedTwice: true, paging.Missing: true, paging.Twice: true, paging.Disorder: true, paging.Short: true,
+	DecidedTwice: true, reading.Wrong: true, reading.Below: true, CacheWrong: true,
+	paging.Missing: true, paging.Twice: true, paging.Disorder: true, paging.Short: true,
 }
 
 // WriteProofs writes what a self-test found for people.

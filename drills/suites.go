@@ -21,6 +21,8 @@ func Suites() []Suite {
 		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 5}, {"postgres-cut", 8}, {"postgres-crash", 5},
 		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4}, {"standby-while-paging", 3},
 		{"lost-response", 4}, {"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 3}, {"failover-behind", 2}, {"switch-feed", 2},
+		{"redis-storm", 5}, {"redis-floor-kill", 1}, {"redis-old-generation", 1}, {"redis-failover", 2}, {"redis-late-task", 1}, {"redis-slot-move", 2},
+		{"redis-stop", 1}, {"redis-kill", 2}, {"redis-slow", 1}, {"redis-full", 1}, {"redis-evict", 1}, {"redis-cut", 2}, {"redis-flush", 1},
 	}
 	return []Suite{
 		{"torture", "every drill: at least 300 kills, 30 pauses, 20 broker faults, 1,000,000 events; about 20 minutes with --parallel 3", full},
@@ -29,7 +31,11 @@ func Suites() []Suite {
 			{"two-versions", 1}, {"broker-of-three", 1},
 			{"storm", 8}, {"kill-burst", 15}, {"zombie", 5}, {"kill", 15}, {"system-storm", 5}, {"produce-errors", 8}, {"lost-acks", 3}, {"old-state", 2},
 			{"kill-recovery", 3}, {"kill-stopping", 6}, {"kill-every-role", 1}, {"broker-restart", 1}, {"message-too-large", 1}, {"disk-full", 1},
-			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2}, {"late-append", 1},
+			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2}, {"late-append", 1}, {"redis-flush", 1},
+		}},
+		{"redis", "every drill of the relation cache; about 8 minutes, half with --parallel 2", []Entry{
+			{"redis-storm", 8}, {"redis-floor-kill", 2}, {"redis-old-generation", 2}, {"redis-failover", 3}, {"redis-late-task", 2}, {"redis-slot-move", 4},
+			{"redis-stop", 3}, {"redis-kill", 3}, {"redis-slow", 3}, {"redis-full", 3}, {"redis-evict", 3}, {"redis-cut", 3}, {"redis-flush", 3},
 		}},
 		{"torture-real", "a short round that any broker can take, for --real-kafka", []Entry{
 			{"two-versions", 1}, {"broker-of-three", 4},

@@ -14,8 +14,10 @@ import (
 	"github.com/tidemark/tidemark/drills/faultbroker"
 	"github.com/tidemark/tidemark/drills/oracle"
 	"github.com/tidemark/tidemark/drills/paging"
+	"github.com/tidemark/tidemark/drills/reading"
 	"github.com/tidemark/tidemark/emitters/load"
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/verify"
 	"github.com/tidemark/tidemark/topology"
@@ -36,6 +38,9 @@ type system struct {
 	auth    api.AuthConfig
 	readers *paging.Readers // nil: none
 	lossy   *lossyAPI       // before the API; nil: none
+	redis   *redisServers   // nil: none
+	control *control.DB     // nil: there is no Redis
+	askers  *reading.Users  // nil: none
 	joined  int             // processes that likersJoin has started
 
 	mu       sync.Mutex
@@ -49,6 +54,8 @@ type system struct {
 	loadErr  error
 	verified verify.Report
 	compares int // lists that were compared with their facts
+
+	cacheChecked CacheChecked
 }
 
 const (
@@ -70,6 +77,12 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	}
 	if s.kafka == "" {
 		if s.broker, err = faultbroker.Start(s.dir); err != nil {
+			return s, err
+		}
+	}
+	if s.cell.Redis != NoRedis {
+		if s.redis, err = startRedis(ctx, filepath.Join(s.dir, "redis"), s.cell.Redis); err != nil {
+			s.redis = nil // it has closed itself
 			return s, err
 		}
 	}
@@ -96,6 +109,9 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 		if s.lossy, err = newLossyAPI("http://"+s.cfg.API.Listen, s.seed); err != nil {
 			return s, err
 		}
+	}
+	if err := s.startAskers(ctx); err != nil {
+		return s, err
 	}
 	return s, s.startLoad()
 }
@@ -137,6 +153,9 @@ func (s *system) configure() (err error) {
 	c.StateDir, c.Auth.HS256KeyFile = filepath.Join(s.dir, "state"), filepath.Join(s.dir, "drill.key")
 	c.HotStandby = s.cell.HotStandby
 	c.Limits.Enabled = false // few users change few relations as fast as they can
+	if s.redis != nil {
+		c.Redis, c.Cache.ReadRelations = s.redis.url(), true
+	}
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
 	if c.API.Listen, err = freeAddress(); err != nil {
 		return err
@@ -170,6 +189,9 @@ func (s *system) startRoles(ctx context.Context) error {
 	}
 	for n := range s.cell.Likers {
 		all = append(all, process{fmt.Sprintf("likers-%d", n+1), []string{"likers"}})
+	}
+	if s.redis != nil {
+		all = append(all, process{"cachefloor-1", []string{"cachefloor"}}, process{"cachefloor-2", []string{"cachefloor"}}, process{"privacy", []string{"privacy"}})
 	}
 	for _, p := range all {
 		r, err := s.addRole(p.name, p.roles...)
@@ -293,6 +315,11 @@ func (s *system) judge(ctx context.Context) error {
 			return err
 		}
 	}
+	if s.redis != nil {
+		if err := s.redis.heal(ctx); err != nil {
+			return err
+		}
+	}
 	err := s.flowing(ctx)
 	var not stuckError
 	if errors.As(err, &not) {
@@ -301,6 +328,10 @@ func (s *system) judge(ctx context.Context) error {
 		return err
 	}
 	s.finishReaders(ctx)
+	if s.askers != nil {
+		s.askers.Stop()
+		s.cacheChecked.Users = s.askers.Figures()
+	}
 	s.stopLoad()
 	<-s.loaded
 	if s.loadErr != nil && !errors.Is(s.loadErr, context.Canceled) {
@@ -326,6 +357,9 @@ func (s *system) judge(ctx context.Context) error {
 	if err := s.compareLists(ctx); err != nil {
 		return err
 	}
+	if err := s.judgeCache(ctx); err != nil {
+		return err
+	}
 	for _, r := range s.processes() {
 		if n := r.memory(); n > s.cell.MaxMemory {
 			s.findings.Add(TooMuchMemory, "%s took %d MB, %d are allowed", r.name, n>>20, s.cell.MaxMemory>>20)
@@ -347,6 +381,9 @@ func (s *system) fill(r *Result) {
 		pages := s.readers.Figures()
 		r.Checked.Pages = &pages
 	}
+	if s.redis != nil {
+		r.Checked.Cache = &s.cacheChecked
+	}
 	for _, role := range s.processes() {
 		r.Figures.MostMemory = max(r.Figures.MostMemory, role.memory())
 	}
@@ -355,6 +392,12 @@ func (s *system) fill(r *Result) {
 func (s *system) close() {
 	if s.readers != nil {
 		s.readers.Stop()
+	}
+	if s.askers != nil {
+		s.askers.Stop()
+	}
+	if s.control != nil {
+		s.control.Close()
 	}
 	if s.stopLoad != nil {
 		s.stopLoad()
@@ -375,6 +418,9 @@ func (s *system) close() {
 		s.broker.Process().Kill()
 	} else if s.topo != nil {
 		removeTopics(s.cfg.Kafka.Brokers, s.topo)
+	}
+	if s.redis != nil {
+		s.redis.close()
 	}
 	if s.postgres != nil {
 		_ = s.postgres.Stop()

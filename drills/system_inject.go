@@ -51,6 +51,19 @@ var systemInjections = map[string]systemInjection{
 	"failover":           {about: "a synchronous standby without the slots takes over from a crashed primary", do: failover},
 	"failover-behind":    {about: "a standby that lacks the newest commits takes over, without the slots", do: failoverBehind},
 	"switch-feed":        {about: "from the built-in emitter to Debezium and back, under load", worker: true, do: switchFeed},
+
+	"redis-stop":           {about: "Redis stands still for up to 7 s", do: redisStop},
+	"redis-kill":           {about: "kill -9 of Redis, back with nothing in it", do: redisKill},
+	"redis-flush":          {about: "Redis emptied", do: redisFlush},
+	"redis-slow":           {about: "every answer of Redis 2 s late for up to 8 s", do: redisSlow},
+	"redis-full":           {about: "Redis takes no more (maxmemory, noeviction)", do: redisFull},
+	"redis-evict":          {about: "Redis forgets what it likes to (maxmemory, allkeys-lru)", do: redisEvict},
+	"redis-failover":       {about: "a replica that lacks the last writes takes over from a killed Redis", do: redisFailover},
+	"redis-slot-move":      {about: "slots moved between nodes of a Redis Cluster while they are written", do: redisSlotMove},
+	"redis-late-task":      {about: "Redis emptied, and old versions handed in while it is filled again and after", do: redisLateTask},
+	"redis-old-generation": {about: "a writer wakes, and tasks come, whose cache generation has ended", do: redisOldGeneration},
+	"redis-floor-kill":     {about: "kill -9 of every cachefloor process at any time, again and again", do: redisFloorKill},
+	"redis-cut":            {about: "connections to Redis cut within what they pass on", do: redisCut},
 }
 
 // on does harm to the process of a role that nothing else is being done to.

@@ -243,32 +243,14 @@ func listsDiffer(have, want []paging.Entry) error {
 
 // factLists are the lists that the facts imply.
 func (s *system) factLists(ctx context.Context) (map[targetList][]paging.Entry, error) {
-	db, err := control.Open(ctx, s.cfg.Control)
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return nil, err
-	}
-	store, err := relations.Open(ctx, relations.Config{URLs: s.cfg.Postgres, Map: shards})
-	if err != nil {
-		return nil, err
-	}
-	defer store.Close()
 	lists := map[targetList][]paging.Entry{}
-	for shard := range s.cfg.Postgres {
-		err := store.Facts(ctx, shard, func(f relations.Fact) error {
-			if f.State == f.Relation.Kind.Active() {
-				l := targetList{f.Relation.Kind, f.Relation.Target}
-				lists[l] = append(lists[l], paging.Entry{User: f.Relation.User, At: f.StateChangedAt})
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+	if err := s.eachFact(ctx, func(f relations.Fact) {
+		if f.State == f.Relation.Kind.Active() {
+			l := targetList{f.Relation.Kind, f.Relation.Target}
+			lists[l] = append(lists[l], paging.Entry{User: f.Relation.User, At: f.StateChangedAt})
 		}
+	}); err != nil {
+		return nil, err
 	}
 	for _, l := range lists {
 		slices.SortFunc(l, func(a, b paging.Entry) int {
@@ -276,6 +258,30 @@ func (s *system) factLists(ctx context.Context) (map[targetList][]paging.Entry, 
 		})
 	}
 	return lists, nil
+}
+
+// eachFact visits every relation in its shard.
+func (s *system) eachFact(ctx context.Context, visit func(relations.Fact)) error {
+	db, err := control.Open(ctx, s.cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	shards, err := db.ShardMap(ctx)
+	if err != nil {
+		return err
+	}
+	store, err := relations.Open(ctx, relations.Config{URLs: s.cfg.Postgres, Map: shards})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	for shard := range s.cfg.Postgres {
+		if err := store.Facts(ctx, shard, func(f relations.Fact) error { visit(f); return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // longest are comparedLists lists of each kind.

@@ -25,6 +25,11 @@ var weaknesses = map[string]gokakit.Weakness{
 	"whole-list": gokakit.WithoutWholeList,
 	"popping":    gokakit.WithoutPopping,
 	"operation":  gokakit.WithoutOperation,
+	"floor":      gokakit.WithoutFloor,
+	"generation": gokakit.WithoutEnded,
+	"stamp":      gokakit.WithoutStamp,
+	"one-writer": gokakit.WithoutOneWriter,
+	"minimum":    gokakit.WithoutLeast,
 }
 
 // weakenArgs are the arguments with which `tidemark run` switches mechanisms

@@ -65,7 +65,7 @@ func (b *builder) openCache(timeout time.Duration) (*cache.Client, error) {
 	client, err := openRedis(b.cfg, timeout)
 	if err == nil {
 		b.close = append(b.close, func() { _ = client.Close() })
-		if b.weak.Has(gokakit.WithoutStamp) {
+		if b.weak.Has(gokakit.WithoutStamp) || b.weak.Has(gokakit.WithoutEnded) {
 			client.Trust()
 		}
 	}

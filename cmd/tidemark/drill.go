@@ -105,6 +105,10 @@ func newDrillRun() *cobra.Command {
 		o.Verify = func(ctx context.Context, cfg config.Config) (verify.Report, error) {
 			return verifyAll(ctx, cfg, 2*time.Minute, newScreen(io.Discard))
 		}
+		o.VerifyCache = func(ctx context.Context, cfg config.Config) (verify.CacheReport, verify.CountsReport, error) {
+			r, err := verifyCache(ctx, cfg)
+			return r.CacheReport, r.Counts, err
+		}
 		if selfTest {
 			return drillSelfTest(cmd, o, out)
 		}

@@ -9,8 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
+	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -29,7 +33,7 @@ type Told struct {
 
 // Why a request has no answer that could be judged.
 var (
-	// ErrRefused: 503 with Retry-After.
+	// ErrRefused: 503 or 429 with Retry-After.
 	ErrRefused = errors.New("refused with Retry-After")
 	// ErrCut: the connection ended, or there was none.
 	ErrCut = errors.New("no answer")
@@ -90,6 +94,23 @@ func (c Client) Query(ctx context.Context, kind topology.Kind, targets []string,
 
 var errUnreadable = errors.New("not what was asked for")
 
+// Set changes a relation to a video that is at a version, and tries until that
+// is decided.
+func (c Client) Set(ctx context.Context, target string, desired topology.State, base uint64) (Told, error) {
+	cmd := command{key: uuid.NewString(), target: target, desired: desired, base: base, sequence: int(base) + 1, device: "setting-" + target}
+	for {
+		told, err := c.like(ctx, cmd)
+		if !errors.Is(err, ErrRefused) && !errors.Is(err, ErrCut) {
+			return told, err
+		}
+		if !pause.For(ctx, setAgain) {
+			return told, ctx.Err()
+		}
+	}
+}
+
+const setAgain = 50 * time.Millisecond
+
 // command is one change, the same at each attempt.
 type command struct {
 	key      string // idempotency key
@@ -147,13 +168,15 @@ func (c Client) do(ctx context.Context, method, path, key string, body any) ([]b
 	switch {
 	case err != nil:
 		return nil, unanswered(ctx, err)
-	case resp.StatusCode == http.StatusServiceUnavailable && resp.Header.Get("Retry-After") != "":
+	case slices.Contains(refusals, resp.StatusCode) && resp.Header.Get("Retry-After") != "":
 		return nil, ErrRefused
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("status %d, Retry-After %q: %.300s", resp.StatusCode, resp.Header.Get("Retry-After"), answer)
 	}
 	return answer, nil
 }
+
+var refusals = []int{http.StatusServiceUnavailable, http.StatusTooManyRequests}
 
 func unanswered(ctx context.Context, err error) error {
 	var slow net.Error

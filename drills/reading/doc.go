@@ -10,7 +10,7 @@
 //   - state-wrong: a version with a state that it never had, or a version that
 //     never was.
 //   - state-below: less than what was named, or the truth marked as less.
-//   - state-refused: neither an answer nor 503 with Retry-After, or nothing
+//   - state-refused: neither an answer nor 503 or 429 with Retry-After, or nothing
 //     within 10 s. A connection that is cut is none: the API's process may have
 //     been killed.
 package reading

@@ -175,7 +175,6 @@ func (u *user) change(ctx context.Context, at *history) {
 	if cmd.desired == at.states[at.newest] {
 		cmd.desired = next[(int(cmd.desired)-int(topology.Unliked))%len(next)]
 	}
-	const again = 50 * time.Millisecond
 	for ctx.Err() == nil {
 		told, err := u.client.like(ctx, cmd)
 		switch {
@@ -186,7 +185,7 @@ func (u *user) change(ctx context.Context, at *history) {
 			return
 		default:
 			u.failed(err, "changing "+at.target)
-			pause.For(ctx, again)
+			pause.For(ctx, setAgain)
 		}
 	}
 }

@@ -2,8 +2,11 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/topology"
@@ -74,5 +77,37 @@ func TestCompareCache(t *testing.T) {
 				t.Errorf("report %+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+// A table's partitions are read at a time.
+func TestCompareCacheTakesPartitionsAtATime(t *testing.T) {
+	const partitions, each = 8, 2000
+	floors := func(_ context.Context, visit func(int, string, []byte) error) error {
+		var g errgroup.Group
+		for p := range partitions {
+			g.Go(func() error {
+				for n := range each {
+					rel := topology.Relation{Kind: topology.Like, User: fmt.Sprintf("u%d-%d", p, n), Target: "V1"}
+					row, err := (&tidemarkv1.FloorRow{Body: &tidemarkv1.FloorRow_Relation{Relation: &tidemarkv1.FloorRelation{Generation: 7, State: tidemarkv1.State(topology.Liked), Version: 1}}}).MarshalVT()
+					if err == nil {
+						err = visit(p, topology.FloorKey(p, 7, rel.Key()), row)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		return g.Wait()
+	}
+	r, err := CompareCache(t.Context(), CacheConfig{
+		Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1}, Floors: floors,
+		Entries: func(context.Context, func(cache.Relation) error) error { return nil },
+		Facts:   func(context.Context, func(Fact) error) error { return nil },
+	})
+	if err != nil || r.Floors != partitions*each {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

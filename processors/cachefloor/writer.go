@@ -29,6 +29,7 @@ type entry struct {
 type writer struct {
 	redis *cache.RelationWriter
 	lives Lives
+	weak  gokakit.Weakness
 	log   *slog.Logger
 
 	written prometheus.Counter
@@ -41,7 +42,7 @@ type writer struct {
 }
 
 func newWriter(cfg Config) (*writer, error) {
-	w := &writer{redis: cache.NewRelationWriter(cfg.Cache), lives: cfg.Lives, log: cfg.Logger.With("component", "cachefloor")}
+	w := &writer{redis: cache.NewRelationWriter(cfg.Cache), lives: cfg.Lives, weak: cfg.Weakness, log: cfg.Logger.With("component", "cachefloor")}
 	w.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_written_total", Help: "Entries that Redis was told, those that it had already included."})
 	w.dropped = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_dropped_total", Help: "Entries of generations that have ended meanwhile."})
 	w.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_write_errors_total", Help: "Attempts to write to Redis that failed and are made again."})
@@ -155,7 +156,7 @@ func (w *writer) write(ctx context.Context, g cache.Generation, as cache.Owner, 
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, 500*time.Millisecond
 	for start := time.Now(); ; {
-		if w.lives.Ended(g) {
+		if w.lives.Ended(g) && !w.weak.Has(gokakit.WithoutEnded) {
 			w.dropped.Add(float64(len(relations)))
 			return nil
 		}
