@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidemark/tidemark/api"
+	"github.com/tidemark/tidemark/internal/control"
 )
 
 // TestLists likes a video by many and reads who did, page by page, before and
@@ -65,9 +66,10 @@ func TestLists(t *testing.T) {
 	if err := os.WriteFile(events, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r := must(t, exitOK, s.at("privacy", "apply", events)...); !strings.Contains(r.out, "4 events applied, 0 not newer") {
+	if r := must(t, exitOK, s.at("privacy", "apply", events, "--as", "ann", "--reason", "they asked")...); !strings.Contains(r.out, "4 events applied, 0 not newer") {
 		t.Error(r)
 	}
+	s.wantAudit(t, "account:lister-03", control.Entry{Who: "ann", Action: "privacy.event", Reason: "they asked"})
 	if r := must(t, exitOK, s.at("privacy", "apply", events, "--output", "json")...); !strings.Contains(r.out, `"passed": 4`) {
 		t.Error(r)
 	}
@@ -102,6 +104,20 @@ func TestLists(t *testing.T) {
 		if r := must(t, exitError, s.at("privacy", verb, events)...); !strings.Contains(r.errOut, "line 5: invalid privacy event") {
 			t.Error(r)
 		}
+	}
+}
+
+// wantAudit looks for the newest line of a subject.
+func (s *system) wantAudit(t *testing.T, subject string, want control.Entry) {
+	t.Helper()
+	db, err := control.Open(t.Context(), s.config(t).Control)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	lines, err := db.Entries(t.Context(), subject, 1)
+	if err != nil || len(lines) != 1 || lines[0].Who != want.Who || lines[0].Action != want.Action || lines[0].Reason != want.Reason {
+		t.Errorf("the audit of %s has %+v, %v; want %+v", subject, lines, err, want)
 	}
 }
 

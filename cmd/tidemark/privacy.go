@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/privacy"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -44,14 +45,22 @@ func newPrivacyApply() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "apply FILE",
 		Short:   "Apply account, video and block events at once, without Kafka",
-		Long:    "Apply " + aboutEvents + " They hold from the next read of a list on.",
+		Long:    "Apply " + aboutEvents + " They hold from the next read of a list on.\n" +
+			"The audit has each event, who gave it and why, before it is stored.",
 		Example: `  echo '{"type":"block","blockerId":"u7","blockedId":"u8","version":1,"active":true}' | tidemark privacy apply -`,
 		Args:    exactly(1, "a FILE of events, or -"),
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "text", "json")
+	by := asFlag(cmd)
+	var reason string
+	cmd.Flags().StringVar(&reason, "reason", "", "`WHY`, for the audit")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if err := out.check(); err != nil {
+			return err
+		}
+		who, err := by.name()
+		if err != nil {
 			return err
 		}
 		cfg, err := at.load(config.PartControl)
@@ -63,8 +72,20 @@ func newPrivacyApply() *cobra.Command {
 			return err
 		}
 		defer rules.Close()
+		db, err := control.Open(cmd.Context(), cfg.Control)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
 		var n appliedJSON
 		err = eachEvent(cmd, given[0], func(e privacy.Event) error {
+			subject, _, err := privacy.Message(e)
+			if err != nil {
+				return err
+			}
+			if err := db.Audit(cmd.Context(), control.Entry{Who: who, Action: "privacy.event", Subject: subject, Reason: reason, Detail: map[string]any{"event": e}}); err != nil {
+				return err
+			}
 			applied, err := rules.Apply(cmd.Context(), e)
 			switch {
 			case err != nil:
