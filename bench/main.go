@@ -62,6 +62,7 @@ var measurements = []measurement{
 	{"freshness", benchFreshness},
 	{"queries", benchQueries},
 	{"states", benchStates},
+	{"counts", benchCounts},
 	{"heads", benchHeads},
 	{"restart", benchRestart},
 	{"death", benchDeath},

@@ -29,8 +29,12 @@ func newCache() *cobra.Command {
 	return cmd
 }
 
-// cachedFamilies are kept in Redis.
-var cachedFamilies = []cache.Family{cache.Relations, cache.Counts}
+// keptFamilies are always kept in a Redis that is there; heads only where that is
+// wanted.
+var (
+	keptFamilies   = []cache.Family{cache.Relations, cache.Counts}
+	cachedFamilies = append(slices.Clone(keptFamilies), cache.Heads)
+)
 
 // cacheJSON is a generation as --output json prints it.
 type cacheJSON struct {
@@ -50,7 +54,7 @@ type cacheJSON struct {
 }
 
 func newCacheStatus() *cobra.Command {
-	cmd := &cobra.Command{Use: "status", Short: "List generations; exit 3 while a family has none that is active and in Redis", Args: noArgs}
+	cmd := &cobra.Command{Use: "status", Short: "List generations; exit 3 while relations or counts have none that is active and in Redis", Args: noArgs}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -80,26 +84,38 @@ func cacheStatus(ctx context.Context, cfg config.Config, out *output, w io.Write
 		return err
 	}
 	defer func() { _ = redis.Close() }()
-	list, served := []cacheJSON{}, map[string]bool{}
+	list, err := listCaches(ctx, db, redis)
+	if err != nil {
+		return err
+	}
+	served := map[string]bool{}
+	for _, g := range list {
+		if g.Status == string(control.CacheActive) && g.InRedis == "yes" {
+			served[g.Family] = true
+		}
+	}
+	err = out.print(w, list, func(w io.Writer) error { return cacheTable(w, list) })
+	if err == nil && slices.ContainsFunc(keptFamilies, func(f cache.Family) bool { return !served[string(f)] }) {
+		err = errDifferent // the table says why
+	}
+	return err
+}
+
+// listCaches lists each family's generations, newest first.
+func listCaches(ctx context.Context, db *control.DB, redis *cache.Client) ([]cacheJSON, error) {
+	list := []cacheJSON{}
 	for _, family := range cachedFamilies {
 		all, err := db.CacheGenerations(ctx, family, listedGenerations)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, g := range all {
 			j := asCacheJSON(g)
 			j.InRedis = inRedis(redis.Held(ctx, g.Generation))
-			if g.Status == control.CacheActive && j.InRedis == "yes" {
-				served[j.Family] = true
-			}
 			list = append(list, j)
 		}
 	}
-	err = out.print(w, list, func(w io.Writer) error { return cacheTable(w, list) })
-	if err == nil && len(served) < len(cachedFamilies) {
-		err = errDifferent // the table says why
-	}
-	return err
+	return list, nil
 }
 
 func asCacheJSON(g control.CacheGeneration) cacheJSON {
@@ -141,10 +157,10 @@ func cacheTable(w io.Writer, list []cacheJSON) error {
 
 // entriesOf is what a family's entries are called.
 func entriesOf(f cache.Family) string {
-	if f == cache.Counts {
-		return "counts"
+	if f == cache.Heads {
+		return "entries"
 	}
-	return "relations"
+	return string(f)
 }
 
 func progressWord(f cache.Family, p control.CacheProgress) string {
@@ -180,7 +196,7 @@ func newCacheRebuild() *cobra.Command {
 			"counts: the display processes copy the display table, throttled by cache.rebuild_rate, and compare. The table\n" +
 			"itself stays as it is.",
 		Args: func(cmd *cobra.Command, given []string) error {
-			if len(given) != 1 || !slices.Contains(cachedFamilies, cache.Family(given[0])) {
+			if len(given) != 1 || !slices.Contains(keptFamilies, cache.Family(given[0])) {
 				return usagef("%s needs what to rebuild: relations or counts", cmd.CommandPath())
 			}
 			return nil

@@ -31,6 +31,7 @@ func (b *builder) cachefloor(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.reportCaches(db, client)
 	lives := db.WatchCache(cache.Relations)
 	b.add("cachefloor.generations", lives.Run, lives.Ready)
 	f, err := cachefloor.New(cachefloor.Config{

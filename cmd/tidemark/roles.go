@@ -267,19 +267,16 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		api.RegisterPrivacyEvents(a, rules, db)
 	}
 	if queries {
-		view, err := views.NewDisplay(views.DisplayConfig{
-			Client: b.client, Topology: b.topo, StateDir: b.stateDir("view"), Logger: b.log, Registerer: b.metrics,
-		})
+		counts, err := b.countReader(ctx)
 		if err != nil {
 			return err
 		}
-		b.addKafka("view", view.Run, view.Ready)
 		facts, err := b.cachedFacts(ctx, store, guard)
 		if err != nil {
 			return err
 		}
-		api.RegisterQueries(a, facts, view)
-		if err := b.lists(ctx, a, store, rules, view); err != nil {
+		api.RegisterQueries(a, facts, counts)
+		if err := b.lists(ctx, a, store, rules, counts); err != nil {
 			return err
 		}
 		if err := b.exports(ctx, a); err != nil {

@@ -167,6 +167,9 @@ type Cache struct {
 	// FallbackReads are the queries of one shard that may read what the cache does
 	// not have at a time, 1..1000, per process; as many times 16 may wait.
 	FallbackReads int `koanf:"fallback_reads"`
+	// CountSource is where queries read counts: CountsFromView, CountsFromRedis, or
+	// CountsFromBoth.
+	CountSource string `koanf:"count_source"`
 	// Heads has likers processes keep the newest of hot lists in Redis, and query
 	// processes read first pages there: it is set for both, or costs without sparing
 	// (docs/cache.md). It needs redis.
@@ -181,6 +184,13 @@ type Cache struct {
 	// 1..10000. Of likers processes.
 	HotLists int `koanf:"hot_lists"`
 }
+
+// Values of Cache.CountSource.
+const (
+	CountsFromView  = "view"  // a copy of the display table in each process
+	CountsFromRedis = "redis" // no copy: what Redis does not have is refused
+	CountsFromBoth  = "both"  // the copy, and Redis while it is read in
+)
 
 // Exports are exact lists that are asked for over the API. A queries process
 // with a folder runs them, one at a time.
@@ -234,7 +244,7 @@ func Default() Config {
 		ReverseShards:     t.ReverseShards,
 		ReplicationFactor: t.ReplicationFactor,
 		Retention:         t.Retention,
-		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16, HeadLength: 5000, HotReads: 300, HotLists: 64},
+		Cache:             Cache{RelationBuckets: 1, RebuildRate: 30_000, ReadTimeout: 250 * time.Millisecond, FallbackReads: 16, CountSource: CountsFromView, HeadLength: 5000, HotReads: 300, HotLists: 64},
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
 		Limits:            defaultLimits(),

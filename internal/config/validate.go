@@ -202,6 +202,15 @@ func (c Config) validateRunning(p *problems) {
 	if c.Cache.Heads && c.Redis == "" {
 		p.add("cache.heads", "is true, and redis is not set: heads of hot lists are kept there")
 	}
+	switch c.Cache.CountSource {
+	case CountsFromView:
+	case CountsFromRedis, CountsFromBoth:
+		if c.Redis == "" {
+			p.add("cache.count_source", "is %s, and redis is not set", c.Cache.CountSource)
+		}
+	default:
+		p.add("cache.count_source", "is none of view, redis, both")
+	}
 	within("cache.read_timeout", c.Cache.ReadTimeout, time.Millisecond, 10*time.Second)
 	within("refresh_interval", c.RefreshInterval, time.Millisecond, time.Minute)
 	within("seal_interval", c.SealInterval, 50*time.Millisecond, time.Hour)

@@ -4,6 +4,7 @@
 //	/livez            200 while the process answers
 //	/readyz           200 when every component is ready, else 503 and the reasons
 //	/readyz?verbose   every component, one per line
+//	/status/NAME      more about a part of it, as JSON; 404 when it has no such part
 //	/metrics          Prometheus
 //	/debug/pprof/     profiles
 //
@@ -13,6 +14,7 @@
 package ops
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +37,7 @@ type Component struct {
 type Health struct {
 	mu         sync.Mutex
 	components map[string]Component
+	reports    map[string]func(context.Context) (any, error) // by name
 	now        func() time.Time
 }
 

@@ -153,3 +153,20 @@ func TestServeSaysWhyItEnded(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+func TestReport(t *testing.T) {
+	h := NewHealth()
+	handler := h.Handler(nil)
+	if code, _ := get(t, handler, "/status/cache", ""); code != 404 {
+		t.Errorf("a report that nobody gives: %d", code)
+	}
+	var away error
+	h.SetReport("cache", func(context.Context) (any, error) { return []int{1, 2}, away })
+	if code, body := get(t, handler, "/status/cache", ""); code != 200 || body != "[1,2]\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	away = errors.New("the database is away")
+	if code, body := get(t, handler, "/status/cache", ""); code != 503 || body != "the database is away\n" {
+		t.Errorf("%d %q", code, body)
+	}
+}

@@ -21,6 +21,7 @@ func (h *Health) Handler(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", h.serveReady)
+	mux.HandleFunc("GET /status/{name}", h.serveReport)
 	if gatherer != nil {
 		mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	}
@@ -29,6 +30,41 @@ func (h *Health) Handler(gatherer prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return mux
+}
+
+// SetReport has /status/name answer what report gives, as JSON; a later one takes
+// its place.
+func (h *Health) SetReport(name string, report func(context.Context) (any, error)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.reports == nil {
+		h.reports = map[string]func(context.Context) (any, error){}
+	}
+	h.reports[name] = report
+}
+
+// reportTimeout bounds what an operator waits for.
+const reportTimeout = 10 * time.Second
+
+func (h *Health) serveReport(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	report := h.reports[r.PathValue("name")]
+	h.mu.Unlock()
+	if report == nil {
+		http.NotFound(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), reportTimeout)
+	defer cancel()
+	answer, err := report(ctx)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	// A client that has gone away is its own affair.
+	_ = json.NewEncoder(w).Encode(answer)
 }
 
 func (h *Health) serveReady(w http.ResponseWriter, r *http.Request) {
