@@ -24,6 +24,7 @@ type Outbox interface {
 }
 
 type rows interface {
+	AwaitWriters(ctx context.Context, shard int) error
 	RelationIDs(ctx context.Context, shard int, ids idset.Ranges) (idset.Ranges, error)
 	PresentIDs(ctx context.Context, shard int, ids idset.Ranges) (idset.Ranges, error)
 	Rows(ctx context.Context, shard int, ids idset.Ranges, visit func(topology.OutboxRow) error) error

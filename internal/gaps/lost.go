@@ -58,6 +58,10 @@ func (k *Keeper) compare(ctx context.Context, shard int, at time.Time, from, upT
 		if err != nil || len(passed) == 0 {
 			return comparison{}, err
 		}
+		// What came last may not be seen yet, which would look as if it were lost.
+		if err := k.cfg.Outbox.AwaitWriters(ctx, shard); err != nil {
+			return comparison{}, err
+		}
 		c, agreed, err := k.against(ctx, shard, passed, from, upTo, whole)
 		if err != nil {
 			return c, err

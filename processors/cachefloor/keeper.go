@@ -20,6 +20,9 @@ type Source interface {
 	// Relations gives a shard's relations behind one, in the order of their
 	// primary key, at most limit; none when there are no more.
 	Relations(ctx context.Context, shard int, after topology.Relation, limit int) ([]cache.Relation, error)
+	// AwaitWriters waits until Relations gives everything that the change feed
+	// has told.
+	AwaitWriters(ctx context.Context, shard int) error
 	// Extent tells about how many relations a shard has, and its newest seal.
 	Extent(ctx context.Context, shard int) (relations int64, seal uint64, err error)
 }

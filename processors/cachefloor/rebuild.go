@@ -30,8 +30,9 @@ const defaultPage = 1000 // relations that are handed over in one step
 // Phase is cachekeeper's.
 //
 // A fact that a partition took before it knew of the generation was committed
-// before the reading began, and is read from the shard; every later one reaches
-// the generation by itself. So what is in Redis at the end is, of each relation,
+// before the reading began, which waits for writers under way (a commit is sent
+// before it is seen), and so is read from the shard; every later one reaches the
+// generation by itself. So what is in Redis at the end is, of each relation,
 // at least what was committed when the reading began, and all that came since.
 func (k *Keeper) Phase(ctx context.Context, g *control.CacheGeneration) (next string, err error) {
 	switch g.Progress.Phase {
@@ -73,6 +74,9 @@ func (k *Keeper) read(ctx context.Context, g *control.CacheGeneration) error {
 func (k *Keeper) readShard(ctx context.Context, g *control.CacheGeneration, shard int) (err error) {
 	p := g.Progress.Shards[shard]
 	if p.Seal == 0 {
+		if err := k.cfg.Source.AwaitWriters(ctx, shard); err != nil {
+			return err
+		}
 		if p.About, p.Seal, err = k.cfg.Source.Extent(ctx, shard); err != nil {
 			return err
 		}
