@@ -226,17 +226,20 @@ func walsenderKilled(ctx context.Context, s *system, _ *rand.Rand) error {
 }
 
 func postgresCrash(ctx context.Context, s *system, rnd *rand.Rand) error {
-	pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('walsender', 'client backend')")
-	if err != nil {
+	// Clients connect when they need to: there may be none for a moment.
+	if err := await(ctx, s.patience, "killing a process of PostgreSQL", func() error {
+		pids, err := s.ask(ctx, "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('walsender', 'client backend')")
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			return errNobody
+		}
+		// A server process of the drill's own PostgreSQL, by the number that it
+		// gave a moment ago.
+		return syscall.Kill(pids[rnd.IntN(len(pids))], syscall.SIGKILL)
+	}); err != nil {
 		return err
-	}
-	if len(pids) == 0 {
-		return stuckError{errNobody}
-	}
-	// A server process of the drill's own PostgreSQL, by the number that it
-	// gave a moment ago.
-	if err := syscall.Kill(pids[rnd.IntN(len(pids))], syscall.SIGKILL); err != nil {
-		return fmt.Errorf("killing a process of PostgreSQL: %w", err)
 	}
 	s.tallies.killed()
 	return s.flowing(ctx)
