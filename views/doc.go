@@ -26,6 +26,12 @@
 // no older value stays: either the load began after the invalidation and read
 // the new value, or it is thrown away and done again.
 //
+// # Redis
+//
+// Cached answers counts from Redis, where display brings them: for a process without
+// a view, or while its view recovers. It says no more than the counts include, and
+// does not know which targets have none.
+//
 // # Lists
 //
 //	l, err := views.NewLikers(views.LikersConfig{...})
@@ -39,6 +45,8 @@
 //
 //	tidemark_view_counts_total                  counts answered
 //	tidemark_view_loads_total                   of them read from the table, not the cache
+//	tidemark_count_reads_total{result}          counts asked of Cached: view, local, redis, unknown
+//	tidemark_count_reads_ahead_total            of them hot ones, read anew before their copy was too old
 //	tidemark_view_as_of_seal{shard}             seal that every count includes
 //	tidemark_view_as_of_lag_seconds{shard}      age of that seal
 //	tidemark_view_likers_page_seconds           time to answer a page of a list

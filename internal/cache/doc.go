@@ -2,8 +2,9 @@
 // client that never believes a server whose memory may have gone back.
 //
 //	like:relation:g<generation>:{user|bucket}   hash: target => state|version|generation
-//	like:count:g<generation>:{target|vb-N}      a virtual bucket's count
+//	like:count:g<generation>:{target|vb-N}      a bucket's count
 //	like:count:view:g<generation>:{target}      a displayed count
+//	count:progress:g<generation>:{partition}    how far a display partition's counts have come
 //	like:head:g<generation>:{target|rR|pP}      sorted set: a partition's part of a list's newest entries
 //	cache:relations:g<generation>:stamp:{slot}  the generation's sentinel
 //
@@ -30,7 +31,8 @@
 //     one is refused wherever the later one has written (Owner): the stamp of a
 //     slot also holds who wrote there last.
 //   - Relation keys are written by RelationWriter alone, and the linter lets
-//     only processors/cachefloor make one. Outside this package nobody can name
+//     only processors/cachefloor make one; counts by CountWriter and
+//     processors/display. Outside this package nobody can name
 //     a relation key (Key), and go-redis is imported nowhere else.
 //
 // To add a sort of entry: a Family if it is rebuilt on its own, a constructor of

@@ -23,7 +23,7 @@
 // only the active generation and the one being rebuilt are ever written
 // (topology.FloorKey).
 //
-// The keeper (keeper.go; one process at a time) leads generations through their
+// The keeper (keeper.go and internal/cachekeeper; one process at a time) leads generations through their
 // lives, which stand in the control database: it begins one when there is none or
 // when Redis has lost the active one, stamps it into Redis, has every partition
 // write it, reads every relation from the shards and hands it over, waits until

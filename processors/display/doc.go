@@ -16,8 +16,18 @@
 // is quarantined as negative_count, what was shown before stays, and its
 // bucket is to be rebuilt (I6, C6).
 //
+// With a Redis, each owner of a partition also brings acked rows there, beside the
+// handler (follower): a Redis that is away makes what is in it late, and nothing
+// else. The keeper leads generations of these copies through their lives; a new one
+// is copied from the table (E4).
+//
 // Metrics:
 //
+//	tidemark_display_cache_written_total        values that Redis was told
+//	tidemark_display_cache_errors_total         writes that are made again
+//	tidemark_display_cache_waiting              changed targets that Redis has not taken yet
+//	tidemark_display_cache_overflows_total      times that they were too many to be kept
+//	tidemark_display_cache_losses_total         active generations that Redis has lost
 //	tidemark_display_updates_total{result}      taken, ignored, quarantined
 //	tidemark_display_quarantined_total{reason}  reasons of the contract, in lower case
 package display
