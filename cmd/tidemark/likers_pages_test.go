@@ -30,6 +30,7 @@ type likersRig struct {
 	client  gokakit.Client
 	kafka   *kgo.Client
 	view    *views.Likers
+	heads   *likers.HeadsConfig // nil: none are kept
 }
 
 const stableLikers = 1500
@@ -61,7 +62,7 @@ func (r *likersRig) process(instance, dir string) (stop func()) {
 	log := slog.New(slog.DiscardHandler)
 	l, err := likers.New(likers.Config{
 		Client: r.client, Topology: r.topo, Reverse: r.reverse, Instance: instance, StateDir: dir,
-		ShowInterval: 20 * time.Millisecond, Advertise: listener.Addr().String(), Logger: log,
+		ShowInterval: 20 * time.Millisecond, Advertise: listener.Addr().String(), Heads: r.heads, Logger: log,
 	})
 	if err != nil {
 		r.t.Fatal(err)

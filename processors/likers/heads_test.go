@@ -424,8 +424,11 @@ func TestE5PausedOwnerIsFenced(t *testing.T) {
 			testenv.Eventually(t, 30*time.Second, func() error {
 				for _, p := range r.parts() {
 					a := r.redis.Heads(t.Context(), headGeneration(1), []cache.HeadRead{p})[0]
-					if a.Err != nil || a.Epoch <= before[p.Partition] {
-						return fmt.Errorf("the part on partition %d is not the second owner's: %v", p.Partition, a.Err)
+					if a.Err != nil {
+						return a.Err
+					}
+					if a.Epoch <= before[p.Partition] {
+						return fmt.Errorf("the part on partition %d is the first owner's", p.Partition)
 					}
 				}
 				return nil
