@@ -15,11 +15,7 @@ import (
 // the logs of the partitions that it is given.
 func likersJoin(ctx context.Context, s *system, _ *rand.Rand) error {
 	s.joined++
-	r, err := s.addRole(fmt.Sprintf("likers-more-%d", s.joined), "likers")
-	if err != nil {
-		return err
-	}
-	if err := r.start(); err != nil {
+	if err := s.startRole(fmt.Sprintf("likers-more-%d", s.joined), "likers"); err != nil {
 		return err
 	}
 	return s.answered(ctx)
@@ -122,17 +118,20 @@ func (s *system) someLikers(rnd *rand.Rand) (*role, error) {
 	return all[rnd.IntN(len(all))], nil
 }
 
-// addRole makes a process that is looked after from now on.
-func (s *system) addRole(name string, roles ...string) (*role, error) {
+// startRole starts a process that is looked after from now on.
+func (s *system) startRole(name string, roles ...string) error {
 	r, err := newRole(s.dir, s.file(), name, roles...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r.more = weakenArgs(s.weak)
+	if err := r.start(); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.roles = append(s.roles, r)
-	return r, nil
+	return nil
 }
 
 // dismiss takes an ended process away for good.

@@ -194,11 +194,7 @@ func (s *system) startRoles(ctx context.Context) error {
 		all = append(all, process{"cachefloor-1", []string{"cachefloor"}}, process{"cachefloor-2", []string{"cachefloor"}}, process{"privacy", []string{"privacy"}})
 	}
 	for _, p := range all {
-		r, err := s.addRole(p.name, p.roles...)
-		if err != nil {
-			return err
-		}
-		if err := r.start(); err != nil {
+		if err := s.startRole(p.name, p.roles...); err != nil {
 			return err
 		}
 	}
