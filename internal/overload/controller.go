@@ -31,7 +31,8 @@ type Config struct {
 	Rules Rules // zero: DefaultRules
 	// Interval between two looks: 1 s.
 	Interval time.Duration
-	// Latency of commands, by its 99th percentile, that is too long: 500 ms.
+	// Latency of commands, by its 99th percentile, that is too long: 500 ms. Of a
+	// shard that takes longer fewer may be in flight.
 	Latency time.Duration
 	// More signals; may be nil.
 	More func() []Signal
@@ -124,7 +125,7 @@ func (d *Controller) look(now time.Time) {
 	share, _ := g.fullest()
 	signals := []Signal{
 		{"commands-in-flight", share, inFlightHigh},
-		{"command-latency", g.took.p99().Seconds(), d.cfg.Latency.Seconds()},
+		{"command-latency", g.pace(d.cfg.Latency).Seconds(), d.cfg.Latency.Seconds()},
 		{"queries-in-flight", float64(g.queries.Load()) / float64(g.queriesMost), inFlightHigh},
 	}
 	if d.cfg.More != nil {

@@ -141,3 +141,29 @@ func TestGuardAtOnce(t *testing.T) {
 		t.Errorf("%d left in flight, %d at most", n, most.Load())
 	}
 }
+
+// A slow shard gets fewer, until they are answered in time; then more again. The
+// others keep their room.
+func TestASlowShardHasFewerInFlight(t *testing.T) {
+	g := NewGuard(2, 512, 8)
+	const perSecond = 400 // what shard 0 does, whatever waits
+	for range 10 {
+		most := g.shards[0].most.Load()
+		for range perSecond {
+			g.shards[0].took.add(time.Duration(most) * time.Second / perSecond)
+		}
+		g.pace(500 * time.Millisecond)
+	}
+	if most := g.shards[0].most.Load(); most < 100 || most > 200 {
+		t.Errorf("%d in flight of a shard that does 400 a second, and half a second is wanted", most)
+	}
+	if most := g.shards[1].most.Load(); most != 512 {
+		t.Errorf("the other shard has %d", most)
+	}
+	for range 20 {
+		g.pace(500 * time.Millisecond)
+	}
+	if most := g.shards[0].most.Load(); most != 512 {
+		t.Errorf("%d afterwards", most)
+	}
+}

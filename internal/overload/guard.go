@@ -12,18 +12,53 @@ import (
 type Guard struct {
 	perShard, queriesMost int64
 
-	level    atomic.Int32
-	commands []atomic.Int64 // in flight, by shard
-	queries  atomic.Int64
-	refused  [2]atomic.Uint64 // commands, queries
-	took     latencies        // of commands
+	level   atomic.Int32
+	shards  []shardGuard
+	queries atomic.Int64
+	refused [2]atomic.Uint64 // commands, queries
+}
+
+// shardGuard counts the commands of one shard.
+type shardGuard struct {
+	inFlight atomic.Int64
+	most     atomic.Int64 // that may be in flight now; up to perShard
+	took     latencies
 }
 
 // NewGuard makes a guard of so many shards. perShard commands of each may be in
 // flight, in its queue or in a transaction, so that one that is slow does not
-// take the others' room; and so many queries in all.
+// take the others' room, and fewer while it is slow (pace); and so many queries
+// in all.
 func NewGuard(shards, perShard, queries int) *Guard {
-	return &Guard{perShard: int64(perShard), queriesMost: int64(queries), commands: make([]atomic.Int64, shards)}
+	g := &Guard{perShard: int64(perShard), queriesMost: int64(queries), shards: make([]shardGuard, shards)}
+	for i := range g.shards {
+		g.shards[i].most.Store(g.perShard)
+	}
+	return g
+}
+
+// fewest commands of a shard that go on however slow it is.
+const fewest = 8
+
+// pace sets how many commands of each shard may be in flight, by how long those
+// of the last interval took: what a shard does in a second does not grow with
+// what waits for it, so that with half as many each takes half as long. It gives
+// the longest 99th percentile of any.
+func (g *Guard) pace(target time.Duration) (worst time.Duration) {
+	for i := range g.shards {
+		s := &g.shards[i]
+		p99 := s.took.p99()
+		worst = max(worst, p99)
+		most := s.most.Load()
+		switch {
+		case p99 > target:
+			most = max(most/4, most*int64(target)/int64(p99))
+		case p99 < target*3/4: // also when there is nothing to go by
+			most += most/4 + 1
+		}
+		s.most.Store(min(max(most, fewest), g.perShard))
+	}
+	return worst
 }
 
 // Level is the present one.
@@ -35,17 +70,18 @@ const refusingShare = 4
 // EnterCommand says whether a command of the shard may begin; LeaveCommand ends
 // one that did.
 func (g *Guard) EnterCommand(shard int) bool {
-	most := g.perShard
+	s := &g.shards[shard]
+	most := s.most.Load()
 	if g.Level() >= Refuse {
-		most = max(1, most/refusingShare)
+		most = min(most, max(1, g.perShard/refusingShare))
 	}
-	return g.enter(&g.commands[shard], most, 0)
+	return g.enter(&s.inFlight, most, 0)
 }
 
 // LeaveCommand tells how long it took.
 func (g *Guard) LeaveCommand(shard int, took time.Duration) {
-	g.commands[shard].Add(-1)
-	g.took.add(took)
+	g.shards[shard].inFlight.Add(-1)
+	g.shards[shard].took.add(took)
 }
 
 // EnterQuery says whether a query may begin; LeaveQuery ends one that did.
@@ -69,13 +105,15 @@ func (g *Guard) enter(at *atomic.Int64, most int64, sort int) bool {
 	return true
 }
 
-// fullest is the share of its commands that the fullest shard has in flight, and
-// how many those are.
+// fullest is the highest share of what may be in flight that is, and the most
+// commands that are, of any shard.
 func (g *Guard) fullest() (share float64, commands int64) {
-	for i := range g.commands {
-		commands = max(commands, g.commands[i].Load())
+	for i := range g.shards {
+		n := g.shards[i].inFlight.Load()
+		commands = max(commands, n)
+		share = max(share, float64(n)/float64(g.shards[i].most.Load()))
 	}
-	return float64(commands) / float64(g.perShard), commands
+	return share, commands
 }
 
 // latencies are those of an interval, in buckets that each reach a quarter
