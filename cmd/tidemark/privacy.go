@@ -43,9 +43,9 @@ const aboutEvents = "account, video and block events, one JSON object a line; - 
 
 func newPrivacyApply() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "apply FILE",
-		Short:   "Apply account, video and block events at once, without Kafka",
-		Long:    "Apply " + aboutEvents + " They hold from the next read of a list on.\n" +
+		Use:   "apply FILE",
+		Short: "Apply account, video and block events at once, without Kafka",
+		Long: "Apply " + aboutEvents + " They hold from the next read of a list on.\n" +
 			"The audit has each event, who gave it and why, before it is stored.",
 		Example: `  echo '{"type":"block","blockerId":"u7","blockedId":"u8","version":1,"active":true}' | tidemark privacy apply -`,
 		Args:    exactly(1, "a FILE of events, or -"),
