@@ -376,7 +376,7 @@ func TestKeeperOfCounts(t *testing.T) {
 			var ok bool
 			if g, ok = watch.Active(); !ok || g.ID <= above {
 				all, err := db.CacheGenerations(t.Context(), cache.Counts, 3)
-				return fmt.Errorf("generation %d is active (%v): %+v %v", g.ID, ok, all, err)
+				return fmt.Errorf("generation %d is active (%v): %+v %w", g.ID, ok, all, err)
 			}
 			return nil
 		})
@@ -412,7 +412,7 @@ func TestKeeperOfCounts(t *testing.T) {
 		if errors.Is(err, cache.ErrStamp) {
 			return nil
 		}
-		return fmt.Errorf("the late writer was answered %v", err)
+		return fmt.Errorf("the late writer was answered %w", err)
 	})
 	holds(three)
 }

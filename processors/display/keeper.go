@@ -91,7 +91,7 @@ func (k *Keeper) Phase(ctx context.Context, g *control.CacheGeneration) (next st
 	case phaseBegun:
 		return phaseReading, nil
 	case phaseReading:
-		return phaseCatchingUp, k.await(ctx, g, func(p *cache.CountProgress, end int64) bool { return p != nil && p.Whole })
+		return phaseCatchingUp, k.await(ctx, g, func(p *cache.CountProgress, _ int64) bool { return p != nil && p.Whole })
 	case phaseCatchingUp:
 		return phaseVerifying, k.await(ctx, g, func(p *cache.CountProgress, end int64) bool { return p != nil && p.Whole && p.Offset >= uint64(end) })
 	case phaseVerifying:
