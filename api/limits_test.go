@@ -107,7 +107,7 @@ func TestTheClientSettlesOnALimitedRelation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, s := range []client.State{client.Liked, client.Unliked, client.Liked} {

@@ -42,8 +42,10 @@ func TestLoadBringsLevels(t *testing.T) {
 	for range 8 {
 		g.LeaveCommand(1, time.Millisecond)
 	}
-	if !g.EnterCommand(1) || !g.EnterCommand(1) || g.EnterCommand(1) {
-		t.Error("at level refuse not just a quarter of 8 began")
+	for i, want := range []bool{true, true, false} {
+		if g.EnterCommand(1) != want {
+			t.Errorf("at level refuse, where a quarter of 8 go on, command %d began: %v", i, !want)
+		}
 	}
 	g.LeaveCommand(1, 0)
 	g.LeaveCommand(1, 0)
