@@ -11,7 +11,7 @@
 //	               limits tightened · reads bounded · queries refused
 //
 // Levels come and go one at a time, in order, each only after the pressure has
-// lasted, so that none flaps (decision 23). Commands and their outbox are kept
+// lasted, so that none flaps (decision 21). Commands and their outbox are kept
 // longest.
 //
 // Metrics:
