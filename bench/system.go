@@ -29,12 +29,16 @@ type system struct {
 	done      chan struct{} // closed when the process has been waited for
 }
 
+func benchProgram() string {
+	if program := os.Getenv("TIDEMARK_BENCH_PROGRAM"); program != "" {
+		return program
+	}
+	return "./tidemark"
+}
+
 // startSystem runs the program at TIDEMARK_BENCH_PROGRAM, default ./tidemark.
 func startSystem(args ...string) (*system, error) {
-	program := os.Getenv("TIDEMARK_BENCH_PROGRAM")
-	if program == "" {
-		program = "./tidemark"
-	}
+	program := benchProgram()
 	dir, err := os.MkdirTemp("", "tidemark-bench-")
 	if err != nil {
 		return nil, err
