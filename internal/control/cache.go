@@ -98,7 +98,9 @@ func (d *DB) CacheGenerations(ctx context.Context, f cache.Family, limit int) ([
 }
 
 // BeginCache begins a generation, REBUILDING, or says ErrCacheRebuilding. One
-// that is active stays so until the new one takes its place.
+// that is active stays so until the new one takes its place; the number of the
+// new one is even if that of the active one is odd, and odd if it is even, since
+// the table of floors has room for one of each.
 func (d *DB) BeginCache(ctx context.Context, f cache.Family, buckets int, who, reason string) (CacheGeneration, error) {
 	return d.beginCache(ctx, f, buckets, 0, who, reason)
 }
@@ -114,7 +116,9 @@ func (d *DB) beginCache(ctx context.Context, f cache.Family, buckets int, manife
 		var id uint64
 		err := tx.QueryRow(ctx, `
 			INSERT INTO cache_generation (family, id, buckets, manifest, reason)
-			SELECT $1, coalesce(max(id), 0) + 1, $2, $3, $4 FROM cache_generation WHERE family = $1 RETURNING id`, f, buckets, manifest, reason).Scan(&id)
+			SELECT $1, n + coalesce(n % 2 = active % 2, false)::int, $2, $3, $4
+			FROM (SELECT coalesce(max(id), 0) + 1 AS n, max(id) FILTER (WHERE status = 'ACTIVE') AS active
+			      FROM cache_generation WHERE family = $1) AS g RETURNING id`, f, buckets, manifest, reason).Scan(&id)
 		if err != nil {
 			return err
 		}

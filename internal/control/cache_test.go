@@ -70,6 +70,32 @@ func TestACacheGenerationsLife(t *testing.T) {
 	}
 }
 
+// A rebuilding that has failed beside an active generation does not bring the
+// next one into the place of the active one.
+func TestAFailedRebuildingLeavesTheActiveGenerationItsRows(t *testing.T) {
+	db := openEmpty(t)
+	begin := func(want uint64) CacheGeneration {
+		t.Helper()
+		g, err := db.BeginCache(t.Context(), cache.Relations, 1, "ann", "again")
+		if err != nil || g.ID != want {
+			t.Fatalf("begun %d, want %d: %v", g.ID, want, err)
+		}
+		return g
+	}
+	if _, err := db.ActivateCache(t.Context(), begin(1).Generation, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []uint64{2, 4} {
+		if _, err := db.FailCache(t.Context(), begin(id).Generation, "ann", "it does not agree"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.ActivateCache(t.Context(), begin(6).Generation, "ann"); err != nil {
+		t.Fatal(err)
+	}
+	begin(7)
+}
+
 // Counts name the manifest that they are counted by, and no other family does.
 func TestACountGenerationHasAManifest(t *testing.T) {
 	db := openEmpty(t)

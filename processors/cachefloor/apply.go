@@ -24,23 +24,17 @@ func Floor(old *tidemarkv1.FloorRelation, generation, version uint64, state tide
 
 // Begin adds a generation to those that a partition writes; nil when nothing
 // changes. A generation that is not above every one that was ever begun here is
-// old or a duplicate: what has ended never begins again. Of those before it, the
-// newest stays.
+// old or a duplicate: what has ended never begins again. A row has room for one
+// generation of each parity, so those of its parity end here: a new generation
+// never has that of the active one (control.DB.BeginCache).
 func Begin(old *tidemarkv1.LiveGenerations, g *tidemarkv1.LiveGeneration) *tidemarkv1.LiveGenerations {
 	if g.Generation <= old.GetNewest() {
 		return nil
 	}
-	live := old.GetGenerations()
-	if len(live) > 1 {
-		live = live[len(live)-1:]
-	}
-	if len(live) == 1 && live[0].Generation%2 == g.Generation%2 {
-		live = nil // its rows are taken over
-	}
-	return &tidemarkv1.LiveGenerations{
-		Revision: old.GetRevision() + 1, Newest: g.Generation,
-		Generations: append(slices.Clone(live), g),
-	}
+	live := slices.DeleteFunc(slices.Clone(old.GetGenerations()), func(l *tidemarkv1.LiveGeneration) bool {
+		return l.Generation%2 == g.Generation%2
+	})
+	return &tidemarkv1.LiveGenerations{Revision: old.GetRevision() + 1, Newest: g.Generation, Generations: append(live, g)}
 }
 
 // End takes a generation from those that a partition writes; nil when it is none

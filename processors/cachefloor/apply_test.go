@@ -82,7 +82,7 @@ func TestGenerationsThatAPartitionWrites(t *testing.T) {
 	same(Begin(live, gen(1))) // what has ended never begins again
 	same(End(live, 1))
 	step(Begin(live, gen(3)), 2, 3)
-	step(Begin(live, gen(5)), 5) // takes the rows of 3 over; 2 is long over
+	step(Begin(live, gen(5)), 2, 5) // 3 has failed while 2 is read: its rows are taken over
 	step(Begin(live, gen(6)), 5, 6)
 	step(End(live, 6), 5)
 	same(Begin(live, gen(6)))
