@@ -33,7 +33,7 @@ func Suites() []Suite {
 			{"kill-recovery", 3}, {"kill-stopping", 6}, {"kill-every-role", 1}, {"broker-restart", 1}, {"message-too-large", 1}, {"disk-full", 1},
 			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2}, {"late-append", 1}, {"redis-flush", 1},
 		}},
-		{"redis", "every drill of the relation cache; about 8 minutes, half with --parallel 2", []Entry{
+		{"redis", "every drill of the relation cache", []Entry{
 			{"redis-storm", 8}, {"redis-floor-kill", 2}, {"redis-old-generation", 2}, {"redis-failover", 3}, {"redis-late-task", 2}, {"redis-slot-move", 4},
 			{"redis-stop", 3}, {"redis-kill", 3}, {"redis-slow", 3}, {"redis-full", 3}, {"redis-evict", 3}, {"redis-cut", 3}, {"redis-flush", 3},
 		}},
