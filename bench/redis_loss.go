@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -294,37 +292,16 @@ func (l *lossBench) read(ctx context.Context, n int) {
 
 // rate is the share of relations that were found in Redis, for so long.
 func (l *lossBench) rate(ctx context.Context, during time.Duration) (float64, error) {
-	hits, asked, err := l.cacheReads()
+	hits, asked, err := reading.CacheReads(ctx, l.ops)
 	if err != nil {
 		return 0, err
 	}
 	if !pause.For(ctx, during) {
 		return 0, ctx.Err()
 	}
-	hitsNow, askedNow, err := l.cacheReads()
+	hitsNow, askedNow, err := reading.CacheReads(ctx, l.ops)
 	if err != nil || askedNow == asked {
 		return 0, err
 	}
-	return (hitsNow - hits) / (askedNow - asked), nil
-}
-
-func (l *lossBench) cacheReads() (hits, asked float64, err error) {
-	resp, err := http.Get(l.ops + "/metrics")
-	if err != nil {
-		return 0, 0, err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	for lines.Scan() {
-		name, value, _ := strings.Cut(lines.Text(), " ")
-		if !strings.HasPrefix(name, "tidemark_cache_reads_total{") {
-			continue
-		}
-		n, _ := strconv.ParseFloat(value, 64)
-		asked += n
-		if strings.Contains(name, `"hit"`) {
-			hits += n
-		}
-	}
-	return hits, asked, lines.Err()
+	return float64(hitsNow-hits) / float64(askedNow-asked), nil
 }

@@ -1,13 +1,10 @@
 package drills
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -201,27 +198,11 @@ func (b batch) tell(ctx context.Context) error {
 // API's process was started.
 func (s *system) cacheReads(ctx context.Context) (hits, asked int64, err error) {
 	for _, r := range s.rolesOf("queries") {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.ops+"/metrics", nil)
-		if err != nil {
-			return 0, 0, err
-		}
-		resp, err := opsClient.Do(req)
+		h, a, err := reading.CacheReads(ctx, "http://"+r.ops)
 		if err != nil {
 			return 0, 0, fmt.Errorf("reading the metrics of %s: %w", r.name, err)
 		}
-		lines := bufio.NewScanner(resp.Body)
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), " ")
-			if !strings.HasPrefix(name, "tidemark_cache_reads_total{") {
-				continue
-			}
-			n, _ := strconv.ParseFloat(value, 64)
-			asked += int64(n)
-			if strings.Contains(name, `"hit"`) {
-				hits += int64(n)
-			}
-		}
-		_ = resp.Body.Close()
+		hits, asked = hits+h, asked+a
 	}
 	return hits, asked, nil
 }

@@ -25,16 +25,14 @@ func slotName(prefix string, shard int) string {
 }
 
 func (b *builder) cdc(ctx context.Context) error {
-	outbox, err := relations.OpenOutbox(b.cfg.Postgres)
+	outbox, err := b.openOutbox()
 	if err != nil {
 		return err
 	}
-	b.close = append(b.close, outbox.Close)
-	db, err := control.Open(ctx, b.cfg.Control)
+	db, err := b.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	b.close = append(b.close, db.Close)
 	orders := &feedOrders{control: db, instance: b.cfg.Instance, log: b.log.With("component", "cdc")}
 	for shard, url := range b.cfg.Postgres {
 		e, err := cdc.New(cdc.Config{

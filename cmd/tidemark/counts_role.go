@@ -19,29 +19,24 @@ func (b *builder) cachedCounts(ctx context.Context) (*display.CountsConfig, erro
 	if b.cfg.Redis == "" {
 		return nil, nil
 	}
-	client, err := b.openCache(cacheWriteTimeout)
+	c, err := b.openFamily(ctx, cache.Counts, cacheWriteTimeout)
 	if err != nil {
 		return nil, err
 	}
-	db, err := b.openControl(ctx)
-	if err != nil {
-		return nil, err
-	}
-	b.reportCaches(db, client)
-	lives := db.WatchCache(cache.Counts)
-	b.add("display.generations", lives.Run, always)
+	b.reportCaches(c.db, c.client)
+	b.add("display.generations", c.lives.Run, always)
 	kafka, err := b.openKafka()
 	if err != nil {
 		return nil, err
 	}
 	k, err := display.NewKeeper(display.KeeperConfig{
-		Control: db, Cache: client, Kafka: kafka, Topology: b.topo, Manifest: b.manifest.ID, Who: "display " + b.cfg.Instance, Logger: b.log, Registerer: b.metrics,
+		Control: c.db, Cache: c.client, Kafka: kafka, Topology: b.topo, Manifest: b.manifest.ID, Who: "display " + b.cfg.Instance, Logger: b.log, Registerer: b.metrics,
 	})
 	if err != nil {
 		return nil, err
 	}
 	b.addKafka("display.keeper", k.Run, always)
-	return &display.CountsConfig{Cache: client, Live: lives.Live, Rate: b.cfg.Cache.RebuildRate}, nil
+	return &display.CountsConfig{Cache: c.client, Live: c.lives.Live, Rate: b.cfg.Cache.RebuildRate}, nil
 }
 
 // reportCaches has /status/cache tell operators of generations and of how far
@@ -67,23 +62,18 @@ func (b *builder) countReader(ctx context.Context) (api.CountReader, error) {
 			return view, nil
 		}
 	}
-	client, err := b.openCache(b.cfg.Cache.ReadTimeout)
+	c, err := b.openFamily(ctx, cache.Counts, b.cfg.Cache.ReadTimeout)
 	if err != nil {
 		return nil, err
 	}
-	db, err := b.openControl(ctx)
-	if err != nil {
-		return nil, err
-	}
-	active := db.WatchCache(cache.Counts)
-	cfg := views.CachedConfig{Cache: client, Active: active.Active, Topology: b.topo, ViewFirst: true, Timeout: b.cfg.Cache.ReadTimeout, Registerer: b.metrics}
+	cfg := views.CachedConfig{Cache: c.client, Active: c.lives.Active, Topology: b.topo, ViewFirst: true, Timeout: b.cfg.Cache.ReadTimeout, Registerer: b.metrics}
 	ready := func() error {
-		if _, ok := active.Active(); !ok {
+		if _, ok := c.lives.Active(); !ok {
 			return errors.New("no cache generation of counts is active: see `tidemark cache status`")
 		}
 		return nil
 	}
-	b.add("counts.generations", active.Run, func() error {
+	b.add("counts.generations", c.lives.Run, func() error {
 		if view != nil && view.Ready() == nil {
 			return nil
 		}

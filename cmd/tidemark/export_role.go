@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/exports"
-	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/overload"
 )
 
@@ -23,11 +22,10 @@ func (b *builder) exports(ctx context.Context, a *api.API) error {
 		return err
 	}
 	b.close = append(b.close, source.close)
-	db, err := control.Open(ctx, b.cfg.Control)
+	db, err := b.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	b.close = append(b.close, db.Close)
 	api.RegisterExports(a, db, b.cfg.Exports.Dir)
 	name := b.cfg.Instance + "." + uuid.NewString() // a process that was killed is another runner
 	shared, err := b.overloadLevels(ctx)

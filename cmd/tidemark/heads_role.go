@@ -13,23 +13,18 @@ func (b *builder) keptHeads(ctx context.Context) (*likers.HeadsConfig, error) {
 	if !b.cfg.Cache.Heads || b.cfg.Redis == "" {
 		return nil, nil
 	}
-	client, err := b.openCache(cacheWriteTimeout)
+	c, err := b.openFamily(ctx, cache.Heads, cacheWriteTimeout)
 	if err != nil {
 		return nil, err
 	}
-	db, err := b.openControl(ctx)
-	if err != nil {
-		return nil, err
-	}
-	lives := db.WatchCache(cache.Heads)
-	b.add("likers.generations", lives.Run, always)
-	keeper, err := likers.NewHeadsKeeper(likers.HeadsKeeperConfig{Control: db, Cache: client, Who: "likers " + b.cfg.Instance, Logger: b.log, Registerer: b.metrics})
+	b.add("likers.generations", c.lives.Run, always)
+	keeper, err := likers.NewHeadsKeeper(likers.HeadsKeeperConfig{Control: c.db, Cache: c.client, Who: "likers " + b.cfg.Instance, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return nil, err
 	}
 	b.add("likers.heads", keeper.Run, always)
-	c := b.cfg.Cache
-	return &likers.HeadsConfig{Cache: client, Active: lives.Active, Length: c.HeadLength, HotReads: c.HotReads, HotLists: c.HotLists}, nil
+	cfg := b.cfg.Cache
+	return &likers.HeadsConfig{Cache: c.client, Active: c.lives.Active, Length: cfg.HeadLength, HotReads: cfg.HotReads, HotLists: cfg.HotLists}, nil
 }
 
 // readHeads is how pages are read from heads; nil when that is not wanted.
@@ -38,15 +33,10 @@ func (b *builder) readHeads(ctx context.Context) (*views.LikersHeads, error) {
 	if !b.cfg.Cache.Heads || b.cfg.Redis == "" {
 		return nil, nil
 	}
-	client, err := b.openCache(b.cfg.Cache.ReadTimeout)
+	c, err := b.openFamily(ctx, cache.Heads, b.cfg.Cache.ReadTimeout)
 	if err != nil {
 		return nil, err
 	}
-	db, err := b.openControl(ctx)
-	if err != nil {
-		return nil, err
-	}
-	lives := db.WatchCache(cache.Heads)
-	b.add("lists.generations", lives.Run, always)
-	return &views.LikersHeads{Cache: client, Active: lives.Active, Timeout: b.cfg.Cache.ReadTimeout}, nil
+	b.add("lists.generations", c.lives.Run, always)
+	return &views.LikersHeads{Cache: c.client, Active: c.lives.Active, Timeout: b.cfg.Cache.ReadTimeout}, nil
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/internal/config"
-	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/overload"
 	"github.com/tidemark/tidemark/processors/display"
@@ -223,11 +222,10 @@ func (b *builder) display(ctx context.Context) error {
 
 // api serves commands, queries or both; queries bring the view of counts.
 func (b *builder) api(ctx context.Context, commands, queries bool) error {
-	db, err := control.Open(ctx, b.cfg.Control)
+	db, err := b.openControl(ctx)
 	if err != nil {
 		return err
 	}
-	b.close = append(b.close, db.Close)
 	store, err := relations.Open(ctx, relations.Config{
 		URLs: b.cfg.Postgres, Map: b.shards, LoadMap: db.ShardMap, StaleBase: relations.StaleBasePolicy(b.cfg.StaleBasePolicy),
 		StaleBaseByKind: staleBaseByKind(b.cfg.StaleBase), OperationsKept: b.cfg.CommandRetention,

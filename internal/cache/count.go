@@ -159,17 +159,7 @@ func (w *CountWriter) Write(ctx context.Context, g Generation, owner Owner, writ
 			calls = append(calls, Call{Key: e.key, Owner: owner, Args: []any{strconv.FormatUint(g.Manifest, 10), e.value}})
 		}
 	}
-	for _, reply := range w.client.Run(ctx, writeCount, calls) {
-		if reply.Err != nil {
-			if err == nil {
-				err = reply.Err
-			}
-			continue
-		}
-		n, _ := reply.Value.(int64)
-		written += int(n)
-	}
-	return written, err
+	return w.client.sum(ctx, writeCount, calls)
 }
 
 // Displays reads the displayed counts of targets, in their order; nil for one

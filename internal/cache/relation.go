@@ -148,15 +148,5 @@ func (w *RelationWriter) Write(ctx context.Context, g Generation, owner Owner, r
 		}
 		calls[i].Args = append(calls[i].Args, r.Target, r.value(g))
 	}
-	for _, reply := range w.client.Run(ctx, writeRelations, calls) {
-		if reply.Err != nil {
-			if err == nil {
-				err = reply.Err
-			}
-			continue
-		}
-		n, _ := reply.Value.(int64)
-		written += int(n)
-	}
-	return written, err
+	return w.client.sum(ctx, writeRelations, calls)
 }

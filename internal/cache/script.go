@@ -82,6 +82,22 @@ func (c *Client) Run(ctx context.Context, s *Script, calls []Call) []Reply {
 	return replies
 }
 
+// sum runs calls of a script that answers how many entries it wrote, and gives
+// how many that were in all, also beside the first error.
+func (c *Client) sum(ctx context.Context, s *Script, calls []Call) (written int, err error) {
+	for _, reply := range c.Run(ctx, s, calls) {
+		if reply.Err != nil {
+			if err == nil {
+				err = reply.Err
+			}
+			continue
+		}
+		n, _ := reply.Value.(int64)
+		written += int(n)
+	}
+	return written, err
+}
+
 func (c *Client) run(ctx context.Context, s *Script, calls []Call, replies []Reply) {
 	c.send(ctx, s, calls, replies, nil)
 	// A server that was started or flushed does not know the script.
