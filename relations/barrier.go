@@ -83,7 +83,7 @@ func (b *Barrier) Facts(ctx context.Context, shard int, do func(Fact) error) err
 	if shard < 0 || shard >= len(b.Shards) || b.Shards[shard].conn == nil {
 		return fmt.Errorf("%w: the barrier has no open snapshot of relation shard %d", ErrInvalid, shard)
 	}
-	if err := streamFacts(ctx, b.Shards[shard].conn, do); err != nil {
+	if err := streamFacts(ctx, b.Shards[shard].conn, do, ""); err != nil {
 		return fmt.Errorf("reading the facts of relation shard %d at barrier %s: %w", shard, b.ID, err)
 	}
 	return nil

@@ -37,17 +37,18 @@ const (
 		JOIN command c ON c.operation_id = k.o AND c.user_id = k.u`
 
 	factsSQL = `
-		SELECT r.user_id, r.kind, r.target_id, r.state, r.version, r.state_changed_at
+		SELECT ` + factSQL + `
 		FROM unnest($1::text[], $2::smallint[], $3::text[]) AS k (u, kind, t)
 		JOIN relation r ON r.user_id = k.u AND r.kind = k.kind AND r.target_id = k.t`
 
 	insertFactsSQL = `
 		WITH written AS (
 		    INSERT INTO relation (user_id, kind, target_id, state, version, state_changed_at,
-		                          last_operation_id, created_at, updated_at)
-		    SELECT u, k, t, s, v, c, o, $8, $8
-		    FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[])
-		         AS n (u, k, t, s, v, c, o)
+		                          last_operation_id, created_at, updated_at, hidden, hidden_reason)
+		    SELECT u, k, t, s, v, c, o, $8, $8, h, nullif(hr, '')
+		    FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[],
+		                $10::smallint[], $11::text[])
+		         AS n (u, k, t, s, v, c, o, h, hr)
 		    ON CONFLICT DO NOTHING
 		    RETURNING 1)
 		SELECT expect_rows((SELECT count(*) FROM written), $9, 'inserted')`
@@ -55,9 +56,11 @@ const (
 	updateFactsSQL = `
 		WITH written AS (
 		    UPDATE relation r
-		    SET state = n.s, version = n.v, state_changed_at = n.c, last_operation_id = n.o, updated_at = $8
-		    FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[], $10::bigint[])
-		         AS n (u, k, t, s, v, c, o, expected)
+		    SET state = n.s, version = n.v, state_changed_at = n.c, last_operation_id = n.o, updated_at = $8,
+		        hidden = n.h, hidden_reason = nullif(n.hr, '')
+		    FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[],
+		                $10::smallint[], $11::text[], $12::bigint[])
+		         AS n (u, k, t, s, v, c, o, h, hr, expected)
 		    WHERE r.user_id = n.u AND r.kind = n.k AND r.target_id = n.t AND r.version = n.expected
 		    RETURNING 1)
 		SELECT expect_rows((SELECT count(*) FROM written), $9, 'updated')`
@@ -124,6 +127,7 @@ func load(ctx context.Context, conn *pgx.Conn, batch []*request, rules rules) (*
 	b.Queue(shardSQL).QueryRow(func(row pgx.Row) error { return row.Scan(&l.now, &l.epoch) })
 	b.Queue(operationsSQL, ids, owners).Query(l.readOperations)
 	b.Queue(factsSQL, users, kinds, targets).Query(l.readFacts)
+	l.queueKnownHidings(&b, batch)
 	return l, conn.SendBatch(ctx, &b).Close()
 }
 
@@ -166,6 +170,7 @@ func (l *ledger) store(ctx context.Context, conn *pgx.Conn, shard int) error {
 	var b pgx.Batch
 	l.queueFacts(&b)
 	l.queueCommands(&b)
+	l.queueHidings(&b)
 	if err := l.queueOutbox(&b, shard); err != nil {
 		return err
 	}
@@ -175,10 +180,10 @@ func (l *ledger) store(ctx context.Context, conn *pgx.Conn, shard int) error {
 
 // factColumns are rows of table relation as columns.
 type factColumns struct {
-	users, targets, operations []string
-	kinds, states              []int16
-	versions, from             []int64
-	changedAt                  []time.Time
+	users, targets, operations, reasons []string
+	kinds, states, hidden               []int16
+	versions, from                      []int64
+	changedAt                           []time.Time
 }
 
 func (c *factColumns) add(ch change) {
@@ -188,6 +193,7 @@ func (c *factColumns) add(ch change) {
 	c.kinds, c.states = append(c.kinds, int16(f.Relation.Kind)), append(c.states, int16(f.State))
 	c.versions, c.from = append(c.versions, int64(f.Version)), append(c.from, int64(ch.from))
 	c.changedAt = append(c.changedAt, f.StateChangedAt)
+	c.hidden, c.reasons = append(c.hidden, int16(f.Hiding.By)), append(c.reasons, f.Hiding.Reason)
 }
 
 func (l *ledger) queueFacts(b *pgx.Batch) {
@@ -200,10 +206,10 @@ func (l *ledger) queueFacts(b *pgx.Batch) {
 		}
 	}
 	if c := inserts; len(c.users) > 0 {
-		b.Queue(insertFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users))
+		b.Queue(insertFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users), c.hidden, c.reasons)
 	}
 	if c := updates; len(c.users) > 0 {
-		b.Queue(updateFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users), c.from)
+		b.Queue(updateFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users), c.hidden, c.reasons, c.from)
 	}
 }
 
@@ -258,5 +264,6 @@ func eventPayload(t transition, key string, shard int) ([]byte, error) {
 		RelationVersion: t.fact.Version,
 		AbsoluteState:   t.fact.State.String(), PreviousState: t.previous.String(),
 		SourceShard: shard, StateChangedAt: t.fact.StateChangedAt,
+		Hidden: t.fact.Hiding.By.String(), HiddenReason: t.fact.Hiding.Reason,
 	})
 }

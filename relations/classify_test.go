@@ -77,7 +77,8 @@ func TestStatementsGoByKeyThoughPlannedOnEmptyTables(t *testing.T) {
 	for name, tc := range map[string]struct{ sql, args string }{
 		"operations": {operationsSQL, "'{}','{}'"},
 		"facts":      {factsSQL, "'{}','{}','{}'"},
-		"update":     {updateFactsSQL, "'{}','{}','{}','{}','{}','{}','{}',now(),0,'{}'"},
+		"update":     {updateFactsSQL, "'{}','{}','{}','{}','{}','{}','{}',now(),0,'{}','{}','{}'"},
+		"hidings":    {hidingsSQL, "'{}','{}','{}','{}'"},
 	} {
 		if _, err := conn.Prepare(context.Background(), name, tc.sql); err != nil {
 			t.Fatal(err)

@@ -36,6 +36,11 @@ type Command struct {
 	// BaseVersion is the relation version that the client saw, 0 for no
 	// relation yet; nil is not judged.
 	BaseVersion *uint64
+	// Hiding of the relation if the command makes it begin its counted state; in
+	// any other state a relation is shown. It was decided before, and is no part
+	// of what the operation id is bound to: a retry may come with another, and
+	// the first one's result stands.
+	Hiding topology.Hiding
 }
 
 func (c Command) check() error {
@@ -50,6 +55,13 @@ func (c Command) check() error {
 	}
 	if c.BaseVersion != nil && *c.BaseVersion > math.MaxInt64 {
 		return fmt.Errorf("%w: base version %d is above %d", ErrInvalid, *c.BaseVersion, int64(math.MaxInt64))
+	}
+	return checkHiding(c.Hiding)
+}
+
+func checkHiding(h topology.Hiding) error {
+	if err := h.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
@@ -88,9 +100,12 @@ type Fact struct {
 	Relation topology.Relation
 	State    topology.State
 	Version  uint64 // from 1, without holes
-	// StateChangedAt is the time of the last real transition, in microseconds;
-	// it rises with the version (A6).
+	// StateChangedAt is the time of the last real transition, in microseconds
+	// (A6). It rises from transition to transition; a version with the state of
+	// the one before keeps it.
 	StateChangedAt time.Time
+	// Hiding is of the counted state only.
+	Hiding topology.Hiding
 }
 
 func initialFact(r topology.Relation) Fact { return Fact{Relation: r, State: r.Kind.Initial()} }

@@ -177,6 +177,10 @@ func (c *committer) transact(ctx context.Context, batch []*request) ([]answer, e
 			answers[i] = answer{err: errOtherMap}
 			continue
 		}
+		if r.hides {
+			answers[i] = l.takeHiding(r.cmd)
+			continue
+		}
 		answers[i] = l.take(r.cmd)
 	}
 	if err := l.store(ctx, c.conn, s.number); err != nil {

@@ -20,6 +20,10 @@ func decide(current Fact, cmd Command, policy StaleBasePolicy, now time.Time) (F
 	}
 	next := current
 	next.State = cmd.Desired
+	next.Hiding = topology.Hiding{}
+	if next.State == next.Relation.Kind.Active() {
+		next.Hiding = cmd.Hiding
+	}
 	next.Version++
 	next.StateChangedAt = after(current.StateChangedAt, now)
 	return next, Applied
@@ -66,6 +70,11 @@ type ledger struct {
 	epoch      int64     // of the shard map whose commands may be decided
 	operations map[operationKey]decided
 	facts      map[topology.Relation]Fact
+
+	// hidings of the batch's relations that were decided before, and those that
+	// are decided now.
+	hidings map[hidingKey]decidedHiding
+	hidden  []decidedHiding
 
 	decided     []decided
 	transitions []transition

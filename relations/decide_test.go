@@ -56,6 +56,7 @@ func drawCommand(t *rapid.T) Command {
 	if rapid.Bool().Draw(t, "has base") {
 		c = based(c, uint64(rapid.IntRange(0, 5).Draw(t, "base")))
 	}
+	c.Hiding = rapid.SampledFrom([]topology.Hiding{{}, farm, {By: topology.HiddenByRisk, Reason: "burst"}, rules25}).Draw(t, "hiding")
 	return c
 }
 
@@ -65,17 +66,20 @@ func drawCommand(t *rapid.T) Command {
 func TestLedgerAgainstAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		policy := rapid.SampledFrom([]StaleBasePolicy{RejectStale, LastCommitWins}).Draw(t, "policy")
-		stored := &ledger{operations: map[operationKey]decided{}, facts: map[topology.Relation]Fact{}}
-		model := model{policy: policy, first: map[operationKey]Command{}, results: map[operationKey]string{}, facts: map[topology.Relation]modelFact{}}
+		stored := &ledger{operations: map[operationKey]decided{}, hidings: map[hidingKey]decidedHiding{}, facts: map[topology.Relation]Fact{}}
+		model := model{policy: policy, first: map[operationKey]Command{}, results: map[operationKey]string{}, hidings: map[hidingKey]string{}, hid: map[hidingKey]topology.Hiding{}, facts: map[topology.Relation]modelFact{}}
 		events := map[topology.Relation]uint64{}
 		for range rapid.IntRange(1, 8).Draw(t, "transactions") {
 			now := time.UnixMicro(rapid.Int64Range(1, 1000).Draw(t, "now")) // steps back as it likes
-			l := &ledger{rules: rules{staleBase: policy, kept: time.Hour}, now: now, operations: stored.operations, facts: stored.facts, changes: map[topology.Relation]change{}}
+			l := &ledger{rules: rules{staleBase: policy, kept: time.Hour}, now: now, operations: stored.operations, hidings: stored.hidings, facts: stored.facts, changes: map[topology.Relation]change{}}
 			before := snapshot(stored.facts)
 			for range rapid.IntRange(1, 20).Draw(t, "commands") {
-				cmd := drawCommand(t)
-				got := l.take(cmd)
-				if want := model.take(cmd); describe(got) != want {
+				cmd, take, want := drawCommand(t), l.take, model.take
+				if rapid.Bool().Draw(t, "hides") {
+					take, want = l.takeHiding, model.hide
+				}
+				got := take(cmd)
+				if want := want(cmd); describe(got) != want {
 					t.Fatalf("%+v: got %s, want %s", cmd, describe(got), want)
 				}
 			}
@@ -103,8 +107,15 @@ func checkLedger(t *rapid.T, l *ledger, before map[topology.Relation]Fact, event
 		if !ok {
 			prev = initialFact(r)
 		}
-		if tr.fact.Version != prev.Version+1 || tr.previous != prev.State || tr.fact.State == prev.State || !tr.fact.StateChangedAt.After(prev.StateChangedAt) {
+		if tr.fact.Version != prev.Version+1 || tr.previous != prev.State {
 			t.Fatalf("transition %+v after %+v", tr, prev)
+		}
+		if hides := tr.fact.State == prev.State; hides && (tr.fact.Hiding == prev.Hiding || tr.fact.StateChangedAt != prev.StateChangedAt) ||
+			!hides && !tr.fact.StateChangedAt.After(prev.StateChangedAt) {
+			t.Fatalf("A6: transition %+v after %+v", tr, prev)
+		}
+		if tr.fact.Hiding != (topology.Hiding{}) && tr.fact.State != r.Kind.Active() {
+			t.Fatalf("C5: %+v is hidden and not counted", tr)
 		}
 		last[r] = tr.fact
 		events[r]++
@@ -125,12 +136,26 @@ type model struct {
 	policy  StaleBasePolicy
 	first   map[operationKey]Command
 	results map[operationKey]string
+	hid     map[hidingKey]topology.Hiding
+	hidings map[hidingKey]string
 	facts   map[topology.Relation]modelFact
 }
 
 type modelFact struct {
 	state   topology.State
 	version uint64
+	hiding  topology.Hiding
+}
+
+func (f modelFact) String() string {
+	return fmt.Sprintf("%s v%d%s", f.state, f.version, hidden(f.hiding))
+}
+
+func hidden(h topology.Hiding) string {
+	if h == (topology.Hiding{}) {
+		return ""
+	}
+	return fmt.Sprintf(" hidden by %s: %s", h.By, h.Reason)
 }
 
 func (m *model) take(c Command) string {
@@ -142,7 +167,7 @@ func (m *model) take(c Command) string {
 		if !first.same(c) {
 			return "conflict"
 		}
-		return fmt.Sprintf("replayed %s; now %s v%d", m.results[c.operation()], f.state, f.version)
+		return fmt.Sprintf("replayed %s; now %s", m.results[c.operation()], f)
 	}
 	m.first[c.operation()] = c
 	outcome := Applied
@@ -152,11 +177,39 @@ func (m *model) take(c Command) string {
 	case f.state == c.Desired:
 		outcome = Unchanged
 	default:
-		f = modelFact{c.Desired, f.version + 1}
+		f = modelFact{state: c.Desired, version: f.version + 1}
+		if c.Desired == c.Relation.Kind.Active() {
+			f.hiding = c.Hiding
+		}
 		m.facts[c.Relation] = f
 	}
 	m.results[c.operation()] = fmt.Sprintf("%s %s v%d", outcome, f.state, f.version)
-	return fmt.Sprintf("%s; now %s v%d", m.results[c.operation()], f.state, f.version)
+	return fmt.Sprintf("%s; now %s", m.results[c.operation()], f)
+}
+
+func (m *model) hide(c Command) string {
+	f, ok := m.facts[c.Relation]
+	if !ok {
+		f.state = c.Relation.Kind.Initial()
+	}
+	key := hidingKey{c.Relation, c.OperationID}
+	if result, ok := m.hidings[key]; ok {
+		if m.hid[key] != c.Hiding {
+			return "conflict"
+		}
+		return fmt.Sprintf("replayed %s; now %s", result, f)
+	}
+	outcome := Unchanged
+	if counted := f.state == c.Relation.Kind.Active(); counted && c.Hiding != f.hiding {
+		outcome = Applied
+		f.hiding = c.Hiding
+		f.version++
+		m.facts[c.Relation] = f
+	} else if !counted && c.Hiding.By != topology.Shown {
+		outcome = Rejected
+	}
+	m.hid[key], m.hidings[key] = c.Hiding, fmt.Sprintf("%s %s v%d", outcome, f.state, f.version)
+	return fmt.Sprintf("%s; now %s", m.hidings[key], f)
 }
 
 func describe(a answer) string {
@@ -164,7 +217,7 @@ func describe(a answer) string {
 		return "conflict"
 	}
 	r := a.result
-	text := fmt.Sprintf("%s %s v%d; now %s v%d", r.Operation.Outcome, r.Operation.State, r.Operation.Version, r.Current.State, r.Current.Version)
+	text := fmt.Sprintf("%s %s v%d; now %s v%d%s", r.Operation.Outcome, r.Operation.State, r.Operation.Version, r.Current.State, r.Current.Version, hidden(r.Current.Hiding))
 	if r.Replayed {
 		return "replayed " + text
 	}

@@ -28,12 +28,15 @@
 //     another use is ErrOperationConflict (A3). The same id of another user is
 //     another operation, and neither user can tell that there are two. An id
 //     that tells its time, and is older than rows are kept, is refused.
+//   - A relation in its counted state may be hidden from the count that users
+//     see (C5), by the command that begins it or later (Store.SetHiding). Each
+//     hiding and showing is a version with an event of its own.
 //   - A command may commit though its caller has gone; Operation tells.
 //     Repeating a lost attempt is safe because of the operation id (I2).
 //
 // Metrics, all with label shard:
 //
-//	tidemark_relations_commands_total{kind,outcome}   commands answered
+//	tidemark_relations_commands_total{kind,outcome}   commands and hidings answered
 //	tidemark_relations_batch_commands                 commands per transaction
 //	tidemark_relations_commit_seconds                 one transaction, both round trips
 //	tidemark_relations_retries_total{reason}          transactions run again, whole or in parts

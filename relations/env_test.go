@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -66,6 +67,10 @@ func relation(kind topology.Kind, user, target string) topology.Relation {
 
 func command(id string, r topology.Relation, desired topology.State) Command {
 	return Command{OperationID: id, Relation: r, Desired: desired}
+}
+
+func hiddenCommand(id string, r topology.Relation, h topology.Hiding) Command {
+	return Command{OperationID: id, Relation: r, Desired: r.Kind.Active(), Hiding: h}
 }
 
 func based(c Command, version uint64) Command {
@@ -158,8 +163,9 @@ func facts(t testing.TB, s *Store, shard int) map[topology.Relation]Fact {
 }
 
 // checkHistory checks what every test must leave behind: the outbox has each
-// version of each relation once, in order, with rising times, each a real
-// transition from the one before, and the last of them is the fact.
+// version of each relation once, in order, each a real transition with a later
+// time, or another hiding of the same state with the same time, and the last of
+// them is the fact.
 func checkHistory(t testing.TB, s *Store, urls []string) {
 	t.Helper()
 	for shard, url := range urls {
@@ -178,15 +184,24 @@ func checkHistory(t testing.TB, s *Store, urls []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			by, err := topology.ParseHidden(e.Hidden)
+			hiding := topology.Hiding{By: by, Reason: e.HiddenReason}
+			if err = errors.Join(err, hiding.Check()); err != nil {
+				t.Fatalf("%s v%d: %v", row.key, e.RelationVersion, err)
+			}
 			switch {
 			case e.RelationVersion != prev.Version+1:
 				t.Fatalf("%s: version %d follows %d", row.key, e.RelationVersion, prev.Version)
-			case e.PreviousState != prev.State.String() || state == prev.State:
+			case e.PreviousState != prev.State.String() || state == prev.State && hiding == prev.Hiding:
 				t.Fatalf("%s v%d: %s after %s, event says after %s", row.key, e.RelationVersion, state, prev.State, e.PreviousState)
-			case !e.StateChangedAt.After(prev.StateChangedAt):
+			case hiding != (topology.Hiding{}) && state != r.Kind.Active():
+				t.Fatalf("%s v%d: %s is hidden", row.key, e.RelationVersion, state)
+			case state == prev.State && !e.StateChangedAt.Equal(prev.StateChangedAt):
+				t.Fatalf("A6: %s v%d is another hiding and changed at %v, v%d at %v", row.key, e.RelationVersion, e.StateChangedAt, prev.Version, prev.StateChangedAt)
+			case state != prev.State && !e.StateChangedAt.After(prev.StateChangedAt):
 				t.Fatalf("A6: %s v%d changed at %v, v%d at %v", row.key, e.RelationVersion, e.StateChangedAt, prev.Version, prev.StateChangedAt)
 			}
-			last[r] = Fact{Relation: r, State: state, Version: e.RelationVersion, StateChangedAt: e.StateChangedAt}
+			last[r] = Fact{Relation: r, State: state, Version: e.RelationVersion, StateChangedAt: e.StateChangedAt, Hiding: hiding}
 		}
 		have := facts(t, s, shard)
 		if len(have) != len(last) {

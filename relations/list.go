@@ -48,8 +48,8 @@ type ListAsOf struct {
 // descent and its rows, however deep it lies; an OFFSET would read all before.
 const (
 	listSQL = `
-		SELECT user_id, kind, target_id, state, version, state_changed_at
-		FROM relation WHERE user_id = $1 AND kind = $2 AND state = $3`
+		SELECT ` + factSQL + `
+		FROM relation r WHERE user_id = $1 AND kind = $2 AND state = $3`
 	listOrderSQL = ` ORDER BY state_changed_at DESC, target_id DESC LIMIT $4`
 	listNextSQL  = ` AND (state_changed_at, target_id) < ($5, $6)`
 )

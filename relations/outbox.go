@@ -234,7 +234,7 @@ func (o *Outbox) NameDeletions(ctx context.Context, shard int, ids idset.Ranges)
 func (o *Outbox) Fact(ctx context.Context, shard int, r topology.Relation) (f evidence.Fact, ok bool, err error) {
 	err = o.read(ctx, shard, "a relation", func(tx pgx.Tx) error {
 		row := tx.QueryRow(ctx, `
-			SELECT user_id, kind, target_id, state, version, state_changed_at FROM relation
+			SELECT `+factSQL+` FROM relation r
 			WHERE user_id = $1 AND kind = $2 AND target_id = $3`, r.User, int16(r.Kind), r.Target)
 		have, err := scanFact(row)
 		if errors.Is(err, pgx.ErrNoRows) {
@@ -246,16 +246,12 @@ func (o *Outbox) Fact(ctx context.Context, shard int, r topology.Relation) (f ev
 	return f, ok, err
 }
 
-// FactsChanged visits every relation whose last transition was in from..to. It
-// reads the whole table: for repairs only.
+// FactsChanged visits every relation whose newest version was written in
+// from..to, also one with the state of the version before. It reads the whole
+// table: for repairs only.
 func (o *Outbox) FactsChanged(ctx context.Context, shard int, from, to time.Time, visit func(evidence.Fact) error) error {
 	return o.read(ctx, shard, "relations by time", func(tx pgx.Tx) error {
-		return streamFacts(ctx, tx, func(f Fact) error {
-			if f.StateChangedAt.Before(from) || f.StateChangedAt.After(to) {
-				return nil
-			}
-			return visit(evidence.Fact(f))
-		})
+		return streamFacts(ctx, tx, func(f Fact) error { return visit(evidence.Fact(f)) }, "WHERE r.updated_at BETWEEN $1 AND $2", from, to)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 func (o *Outbox) Relations(ctx context.Context, shard int, after topology.Relation, limit int) (page []Fact, err error) {
 	err = o.ask(shard, "a page of relations", func(q *pgxpool.Pool) error {
 		rows, err := q.Query(ctx, `
-			SELECT user_id, kind, target_id, state, version, state_changed_at FROM relation
+			SELECT `+factSQL+` FROM relation r
 			WHERE (user_id, kind, target_id) > ($1, $2, $3) ORDER BY user_id, kind, target_id LIMIT $4`,
 			after.User, int16(after.Kind), after.Target, limit)
 		if err != nil {

@@ -49,8 +49,8 @@ func (s *Store) statesOf(ctx context.Context, user string, kind topology.Kind, t
 	err := s.of(user).read(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		found = make(map[string]Fact, len(targets))
 		rows, err := conn.Query(ctx, `
-			SELECT user_id, kind, target_id, state, version, state_changed_at
-			FROM relation WHERE user_id = $1 AND kind = $2 AND target_id = ANY($3::text[])`,
+			SELECT `+factSQL+`
+			FROM relation r WHERE user_id = $1 AND kind = $2 AND target_id = ANY($3::text[])`,
 			user, int16(kind), targets)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func readOperation(ctx context.Context, q querier, user, operationID string) (Op
 	rows, err := q.Query(ctx, `
 		SELECT c.operation_id, c.user_id, c.kind, c.target_id, c.desired_state, c.base_version,
 		       c.outcome, c.result_state, c.result_version, c.created_at,
-		       r.state, r.version, r.state_changed_at
+		       r.state, r.version, r.state_changed_at, coalesce(r.hidden, 0), coalesce(r.hidden_reason, '')
 		FROM command c
 		LEFT JOIN relation r ON r.user_id = c.user_id AND r.kind = c.kind AND r.target_id = c.target_id
 		WHERE c.operation_id = $1 AND c.user_id = $2`, operationID, user)
@@ -118,14 +118,16 @@ func scanOperation(row pgx.CollectableRow) (Operation, error) {
 		state     *topology.State
 		version   *int64
 		changedAt *time.Time
+		hiding    topology.Hiding
 	)
-	d, err := scanDecided(row, &state, &version, &changedAt)
+	d, err := scanDecided(row, &state, &version, &changedAt, &hiding.By, &hiding.Reason)
 	if err != nil {
 		return Operation{}, err
 	}
 	op := Operation{Command: d.command, Result: d.result, Current: initialFact(d.command.Relation)}
 	if state != nil && version != nil && changedAt != nil {
 		op.Current.State, op.Current.Version, op.Current.StateChangedAt = *state, uint64(*version), changedAt.UTC()
+		op.Current.Hiding = hiding
 	}
 	return op, nil
 }
@@ -152,11 +154,14 @@ func scanDecided(row pgx.Row, more ...any) (decided, error) {
 	return d, nil
 }
 
+// factSQL are the columns of table relation, as r, that scanFact reads.
+const factSQL = "r.user_id, r.kind, r.target_id, r.state, r.version, r.state_changed_at, r.hidden, coalesce(r.hidden_reason, '')"
+
 // scanFact reads a row of table relation.
 func scanFact(row pgx.Row) (Fact, error) {
 	var f Fact
 	var version int64
-	if err := row.Scan(&f.Relation.User, &f.Relation.Kind, &f.Relation.Target, &f.State, &version, &f.StateChangedAt); err != nil {
+	if err := row.Scan(&f.Relation.User, &f.Relation.Kind, &f.Relation.Target, &f.State, &version, &f.StateChangedAt, &f.Hiding.By, &f.Hiding.Reason); err != nil {
 		return f, fmt.Errorf("reading a row of table relation: %w", err)
 	}
 	f.Version, f.StateChangedAt = uint64(version), f.StateChangedAt.UTC()
@@ -180,7 +185,7 @@ func (s *Store) Facts(ctx context.Context, shard int, do func(Fact) error) error
 	}
 	defer conn.Release()
 	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, conn, opts, func(tx pgx.Tx) error { return streamFacts(ctx, tx, do) })
+	err = pgx.BeginTxFunc(ctx, conn, opts, func(tx pgx.Tx) error { return streamFacts(ctx, tx, do, "") })
 	if err != nil {
 		return fmt.Errorf("reading the facts of relation shard %d: %w", shard, err)
 	}
@@ -193,14 +198,15 @@ type session interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
-// streamFacts needs a transaction. After do's error the connection is broken.
-func streamFacts(ctx context.Context, tx session, do func(Fact) error) error {
+// streamFacts needs a transaction. It gives every relation, or those that a
+// condition with args is true of. After do's error the connection is broken.
+func streamFacts(ctx context.Context, tx session, do func(Fact) error, condition string, args ...any) error {
 	if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = on; SET LOCAL statement_timeout = 0"); err != nil {
 		return err
 	}
 	// Ended before the rows are closed, it leaves the rest of the table unread.
 	ctx, cancel := context.WithCancel(ctx)
-	rows, err := tx.Query(ctx, "SELECT user_id, kind, target_id, state, version, state_changed_at FROM relation")
+	rows, err := tx.Query(ctx, "SELECT "+factSQL+" FROM relation r "+condition, args...)
 	if err != nil {
 		cancel()
 		return err

@@ -64,13 +64,14 @@ func (s *Store) follow(ctx context.Context) {
 
 // set routes a command and routes it again while the shard says that it goes
 // by another map: after this process's, or not yet as far.
-func (s *Store) set(ctx context.Context, cmd Command) (Result, error) {
+func (s *Store) set(ctx context.Context, r request) (Result, error) {
 	retry := backoff.NewExponentialBackOff()
 	retry.InitialInterval, retry.MaxInterval = 5*time.Millisecond, 250*time.Millisecond
 	for {
 		m := s.routing.current.Load()
-		sh := s.shards[m.Shard(cmd.Relation.User)]
-		res, err := sh.set(ctx, m.ID, cmd)
+		sh := s.shards[m.Shard(r.cmd.Relation.User)]
+		r.epoch = m.ID
+		res, err := sh.set(ctx, r)
 		if !errors.Is(err, errOtherMap) {
 			return res, err
 		}

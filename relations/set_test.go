@@ -197,6 +197,7 @@ func TestSetRefusesBadCommandsByField(t *testing.T) {
 		"kind":              {command("a", relation(9, "u", "v"), topology.Liked), "kind 9"},
 		"state of a follow": {command("a", v9001, topology.Following), "FOLLOWING is not a state of a like"},
 		"no state":          {command("a", v9001, 0), "not a state of a like"},
+		"hidden why":        {hiddenCommand("a", v9001, topology.Hiding{By: topology.HiddenByRisk}), "the reason of a hiding"},
 		"base version":      {based(command("a", v9001, topology.Liked), math.MaxUint64), "base version"},
 	} {
 		_, err := s.Set(context.Background(), tc.cmd)

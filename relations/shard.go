@@ -18,6 +18,8 @@ import (
 type request struct {
 	ctx context.Context // of the caller
 	cmd Command
+	// hides: the command does not set a state but is a HidingCommand.
+	hides bool
 	// epoch is that of the shard map which routed it here.
 	epoch uint32
 	done  chan answer // takes exactly one answer, never blocks
@@ -45,9 +47,10 @@ type shard struct {
 }
 
 // set waits for the command's turn and its answer, errOtherMap when the shard
-// does not serve writers of the map with this epoch.
-func (s *shard) set(ctx context.Context, epoch uint32, cmd Command) (Result, error) {
-	r := &request{ctx: ctx, cmd: cmd, epoch: epoch, done: make(chan answer, 1)}
+// does not serve writers of the map with the request's epoch.
+func (s *shard) set(ctx context.Context, asked request) (Result, error) {
+	r := &asked
+	r.ctx, r.done = ctx, make(chan answer, 1)
 	select {
 	case <-s.closing:
 		return Result{}, ErrClosed

@@ -214,7 +214,7 @@ func (s *Store) Set(ctx context.Context, cmd Command) (Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.CommandTimeout)
 	defer cancel()
-	return s.set(ctx, cmd)
+	return s.set(ctx, request{cmd: cmd})
 }
 
 // EnsurePartitions makes every shard's time partitions that should be there at

@@ -13,7 +13,7 @@ import (
 // counted although this shard has lost it: a higher version is the only thing
 // that puts counts right (I3). The state, and the time of its last change, stay
 // (A6). Of a relation that is above that version nothing is changed, so that
-// doing it twice does what doing it once does.
+// doing it twice does what doing it once does. A hidden relation stays hidden.
 //
 // operationID names who did it, in the relation; no command has it.
 func (o *Outbox) Supersede(ctx context.Context, shard int, r topology.Relation, version uint64, operationID string) error {

@@ -77,6 +77,7 @@ func TestCDCSchemasAreTheTypes(t *testing.T) {
 	for what, pair := range map[string][2][]string{
 		"kinds":           {event["kind"].Enum, slices.DeleteFunc(slices.Clone(kindNames[:]), empty)},
 		"states":          {event["absoluteState"].Enum, slices.DeleteFunc(slices.Clone(stateNames[:]), empty)},
+		"hiders":          {event["hidden"].Enum, slices.DeleteFunc(slices.Clone(hiddenNames[:]), empty)},
 		"aggregate types": {row["aggregatetype"].Enum, []string{AggregateRelation, AggregateSeal, AggregateProof}},
 		"event types":     {row["type"].Enum, []string{TypeRelationChanged, TypeSealed, TypeSealProven}},
 	} {

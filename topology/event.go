@@ -18,6 +18,10 @@ type Event struct {
 	// StateChangedAt is the transaction's time of a real transition, RFC 3339
 	// with microseconds, UTC.
 	StateChangedAt time.Time `json:"stateChangedAt"`
+	// Hidden is risk or policy, and HiddenReason the code of why, when the count
+	// that users see leaves the relation out. Both are absent when it is shown.
+	Hidden       string `json:"hidden,omitempty"`
+	HiddenReason string `json:"hiddenReason,omitempty"`
 }
 
 // Seal is the payload of an outbox row with aggregate type seal: every outbox

@@ -19,6 +19,8 @@ func TestEventJSON(t *testing.T) {
 			EventID: "e", AggregateKey: "like:u:t", Kind: "like", UserID: "u", TargetID: "t", RelationVersion: 2,
 			AbsoluteState: "LIKED", PreviousState: "UNLIKED", SourceShard: 3, StateChangedAt: at,
 		}, `{"eventId":"e","aggregateKey":"like:u:t","kind":"like","userId":"u","targetId":"t","relationVersion":2,"absoluteState":"LIKED","previousState":"UNLIKED","sourceShard":3,"stateChangedAt":"2026-01-02T03:04:05.678901Z"}`},
+		{"hidden", Event{EventID: "e", Kind: "like", RelationVersion: 2, AbsoluteState: "LIKED", StateChangedAt: at, Hidden: "risk", HiddenReason: "farm"},
+			`{"eventId":"e","aggregateKey":"","kind":"like","userId":"","targetId":"","relationVersion":2,"absoluteState":"LIKED","previousState":"","sourceShard":0,"stateChangedAt":"2026-01-02T03:04:05.678901Z","hidden":"risk","hiddenReason":"farm"}`},
 		{"seal", Seal{Seal: 4, SealedAt: at}, `{"seal":4,"sealedAt":"2026-01-02T03:04:05.678901Z"}`},
 		{"barrier", Seal{Seal: 4, SealedAt: at, BarrierID: "b"}, `{"seal":4,"sealedAt":"2026-01-02T03:04:05.678901Z","barrierId":"b"}`},
 		{"proof", SealProof{Seal: 4, FromID: 10, ToID: 20, Rows: 9, XorSum: 1 << 63}, `{"seal":4,"fromId":10,"toId":20,"rows":9,"xorSum":9223372036854775808}`},

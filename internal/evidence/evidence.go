@@ -33,6 +33,7 @@ type Fact struct {
 	State          topology.State
 	Version        uint64
 	StateChangedAt time.Time
+	Hiding         topology.Hiding
 }
 
 // Feed is what stands between a shard's outbox and its change feed.

@@ -72,6 +72,7 @@ func (w writer) fact(id int64, f evidence.Fact) (*kgo.Record, error) {
 		EventID:      rebuiltEvent(w.shard, key, f.Version),
 		AggregateKey: key, Kind: f.Relation.Kind.String(), UserID: f.Relation.User, TargetID: f.Relation.Target,
 		RelationVersion: f.Version, AbsoluteState: f.State.String(), SourceShard: w.shard, StateChangedAt: f.StateChangedAt.UTC(),
+		Hidden: f.Hiding.By.String(), HiddenReason: f.Hiding.Reason,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rebuilding the event of a relation of shard %d: %w", w.shard, err)

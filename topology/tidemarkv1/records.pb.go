@@ -144,6 +144,58 @@ func (State) EnumDescriptor() ([]byte, []int) {
 	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{1}
 }
 
+// Hidden says who keeps a relation in its kind's counted state out of the count
+// that users see. It stays in the raw count.
+type Hidden int32
+
+const (
+	// Shown. A relation in any other state is never hidden.
+	Hidden_HIDDEN_UNSPECIFIED Hidden = 0
+	Hidden_HIDDEN_RISK        Hidden = 1
+	Hidden_HIDDEN_POLICY      Hidden = 2
+)
+
+// Enum value maps for Hidden.
+var (
+	Hidden_name = map[int32]string{
+		0: "HIDDEN_UNSPECIFIED",
+		1: "HIDDEN_RISK",
+		2: "HIDDEN_POLICY",
+	}
+	Hidden_value = map[string]int32{
+		"HIDDEN_UNSPECIFIED": 0,
+		"HIDDEN_RISK":        1,
+		"HIDDEN_POLICY":      2,
+	}
+)
+
+func (x Hidden) Enum() *Hidden {
+	p := new(Hidden)
+	*p = x
+	return p
+}
+
+func (x Hidden) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Hidden) Descriptor() protoreflect.EnumDescriptor {
+	return file_tidemark_v1_records_proto_enumTypes[2].Descriptor()
+}
+
+func (Hidden) Type() protoreflect.EnumType {
+	return &file_tidemark_v1_records_proto_enumTypes[2]
+}
+
+func (x Hidden) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Hidden.Descriptor instead.
+func (Hidden) EnumDescriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{2}
+}
+
 // QuarantineReason is the closed list of why a record was set aside.
 type QuarantineReason int32
 
@@ -169,6 +221,8 @@ const (
 	QuarantineReason_QUARANTINE_REASON_NEGATIVE_COUNT QuarantineReason = 17
 	// Placed by another reverse generation than the one that reads it.
 	QuarantineReason_QUARANTINE_REASON_GENERATION_MISMATCH QuarantineReason = 18
+	// Hidden by nobody known, without a reason, or in a state that is not counted.
+	QuarantineReason_QUARANTINE_REASON_INVALID_HIDING QuarantineReason = 19
 )
 
 // Enum value maps for QuarantineReason.
@@ -193,6 +247,7 @@ var (
 		16: "QUARANTINE_REASON_INVALID_POSITION",
 		17: "QUARANTINE_REASON_NEGATIVE_COUNT",
 		18: "QUARANTINE_REASON_GENERATION_MISMATCH",
+		19: "QUARANTINE_REASON_INVALID_HIDING",
 	}
 	QuarantineReason_value = map[string]int32{
 		"QUARANTINE_REASON_UNSPECIFIED":          0,
@@ -214,6 +269,7 @@ var (
 		"QUARANTINE_REASON_INVALID_POSITION":     16,
 		"QUARANTINE_REASON_NEGATIVE_COUNT":       17,
 		"QUARANTINE_REASON_GENERATION_MISMATCH":  18,
+		"QUARANTINE_REASON_INVALID_HIDING":       19,
 	}
 )
 
@@ -228,11 +284,11 @@ func (x QuarantineReason) String() string {
 }
 
 func (QuarantineReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_tidemark_v1_records_proto_enumTypes[2].Descriptor()
+	return file_tidemark_v1_records_proto_enumTypes[3].Descriptor()
 }
 
 func (QuarantineReason) Type() protoreflect.EnumType {
-	return &file_tidemark_v1_records_proto_enumTypes[2]
+	return &file_tidemark_v1_records_proto_enumTypes[3]
 }
 
 func (x QuarantineReason) Number() protoreflect.EnumNumber {
@@ -241,7 +297,7 @@ func (x QuarantineReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QuarantineReason.Descriptor instead.
 func (QuarantineReason) EnumDescriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{2}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{3}
 }
 
 // AccountStatus is whether an account is in use.
@@ -282,11 +338,11 @@ func (x AccountStatus) String() string {
 }
 
 func (AccountStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_tidemark_v1_records_proto_enumTypes[3].Descriptor()
+	return file_tidemark_v1_records_proto_enumTypes[4].Descriptor()
 }
 
 func (AccountStatus) Type() protoreflect.EnumType {
-	return &file_tidemark_v1_records_proto_enumTypes[3]
+	return &file_tidemark_v1_records_proto_enumTypes[4]
 }
 
 func (x AccountStatus) Number() protoreflect.EnumNumber {
@@ -295,7 +351,7 @@ func (x AccountStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AccountStatus.Descriptor instead.
 func (AccountStatus) EnumDescriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{3}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{4}
 }
 
 // VideoStatus is whether a video is there for others.
@@ -350,11 +406,11 @@ func (x VideoStatus) String() string {
 }
 
 func (VideoStatus) Descriptor() protoreflect.EnumDescriptor {
-	return file_tidemark_v1_records_proto_enumTypes[4].Descriptor()
+	return file_tidemark_v1_records_proto_enumTypes[5].Descriptor()
 }
 
 func (VideoStatus) Type() protoreflect.EnumType {
-	return &file_tidemark_v1_records_proto_enumTypes[4]
+	return &file_tidemark_v1_records_proto_enumTypes[5]
 }
 
 func (x VideoStatus) Number() protoreflect.EnumNumber {
@@ -363,7 +419,7 @@ func (x VideoStatus) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use VideoStatus.Descriptor instead.
 func (VideoStatus) EnumDescriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{4}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{5}
 }
 
 // Audience is who may see the users related to a video.
@@ -403,11 +459,11 @@ func (x Audience) String() string {
 }
 
 func (Audience) Descriptor() protoreflect.EnumDescriptor {
-	return file_tidemark_v1_records_proto_enumTypes[5].Descriptor()
+	return file_tidemark_v1_records_proto_enumTypes[6].Descriptor()
 }
 
 func (Audience) Type() protoreflect.EnumType {
-	return &file_tidemark_v1_records_proto_enumTypes[5]
+	return &file_tidemark_v1_records_proto_enumTypes[6]
 }
 
 func (x Audience) Number() protoreflect.EnumNumber {
@@ -416,7 +472,7 @@ func (x Audience) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Audience.Descriptor instead.
 func (Audience) EnumDescriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{5}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{6}
 }
 
 // SourcePosition orders the changes of one source shard. It is not dense, so
@@ -508,7 +564,11 @@ type RelationChange struct {
 	// Filled in bucket-changes: where this relation is counted.
 	Placement *Placement `protobuf:"bytes,13,opt,name=placement,proto3" json:"placement,omitempty"`
 	// Filled in liker-changes: where the reverse index keeps this relation.
-	Reverse       *ReversePlacement `protobuf:"bytes,14,opt,name=reverse,proto3" json:"reverse,omitempty"`
+	Reverse *ReversePlacement `protobuf:"bytes,14,opt,name=reverse,proto3" json:"reverse,omitempty"`
+	// Whether the count that users see leaves this relation out, and for whom.
+	Hidden Hidden `protobuf:"varint,15,opt,name=hidden,proto3,enum=tidemark.v1.Hidden" json:"hidden,omitempty"`
+	// A short code; empty exactly when the relation is shown.
+	HiddenReason  string `protobuf:"bytes,16,opt,name=hidden_reason,json=hiddenReason,proto3" json:"hidden_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -639,6 +699,20 @@ func (x *RelationChange) GetReverse() *ReversePlacement {
 		return x.Reverse
 	}
 	return nil
+}
+
+func (x *RelationChange) GetHidden() Hidden {
+	if x != nil {
+		return x.Hidden
+	}
+	return Hidden_HIDDEN_UNSPECIFIED
+}
+
+func (x *RelationChange) GetHiddenReason() string {
+	if x != nil {
+		return x.HiddenReason
+	}
+	return ""
 }
 
 // Placement says which bucket counts a relation and where the bucket lives.
@@ -966,7 +1040,11 @@ type BucketCount struct {
 	InputOffset int64 `protobuf:"varint,4,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
 	// Which incarnation of the input topic the offset is of: another number after
 	// the topic was deleted and made anew.
-	InputEpoch    uint32 `protobuf:"varint,5,opt,name=input_epoch,json=inputEpoch,proto3" json:"input_epoch,omitempty"`
+	InputEpoch uint32 `protobuf:"varint,5,opt,name=input_epoch,json=inputEpoch,proto3" json:"input_epoch,omitempty"`
+	// Of active, those hidden by risk and by policy, each by itself. Users see
+	// active - risk_hidden - policy_hidden.
+	RiskHidden    int64 `protobuf:"varint,6,opt,name=risk_hidden,json=riskHidden,proto3" json:"risk_hidden,omitempty"`
+	PolicyHidden  int64 `protobuf:"varint,7,opt,name=policy_hidden,json=policyHidden,proto3" json:"policy_hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1036,6 +1114,20 @@ func (x *BucketCount) GetInputEpoch() uint32 {
 	return 0
 }
 
+func (x *BucketCount) GetRiskHidden() int64 {
+	if x != nil {
+		return x.RiskHidden
+	}
+	return 0
+}
+
+func (x *BucketCount) GetPolicyHidden() int64 {
+	if x != nil {
+		return x.PolicyHidden
+	}
+	return 0
+}
+
 // ProjectedRelation is a relation as the projection has it, together with its
 // bucket after the event that made it so: one record, one atomic change.
 type ProjectedRelation struct {
@@ -1051,6 +1143,9 @@ type ProjectedRelation struct {
 	Bucket      *BucketCount `protobuf:"bytes,8,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	// Commit time of the source transaction.
 	CommittedAtUs int64 `protobuf:"varint,9,opt,name=committed_at_us,json=committedAtUs,proto3" json:"committed_at_us,omitempty"`
+	// As in RelationChange.
+	Hidden        Hidden `protobuf:"varint,10,opt,name=hidden,proto3,enum=tidemark.v1.Hidden" json:"hidden,omitempty"`
+	HiddenReason  string `protobuf:"bytes,11,opt,name=hidden_reason,json=hiddenReason,proto3" json:"hidden_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1146,6 +1241,20 @@ func (x *ProjectedRelation) GetCommittedAtUs() int64 {
 		return x.CommittedAtUs
 	}
 	return 0
+}
+
+func (x *ProjectedRelation) GetHidden() Hidden {
+	if x != nil {
+		return x.Hidden
+	}
+	return Hidden_HIDDEN_UNSPECIFIED
+}
+
+func (x *ProjectedRelation) GetHiddenReason() string {
+	if x != nil {
+		return x.HiddenReason
+	}
+	return ""
 }
 
 // PartialCheckpoint says up to which changelog offset partial counts are out.
@@ -1706,6 +1815,9 @@ type PartialCount struct {
 	AsOf          []*AsOf `protobuf:"bytes,8,rep,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	// Commit time of the newest change inside; for measuring freshness.
 	CommittedAtUs int64 `protobuf:"varint,9,opt,name=committed_at_us,json=committedAtUs,proto3" json:"committed_at_us,omitempty"`
+	// As in BucketCount.
+	RiskHidden    int64 `protobuf:"varint,10,opt,name=risk_hidden,json=riskHidden,proto3" json:"risk_hidden,omitempty"`
+	PolicyHidden  int64 `protobuf:"varint,11,opt,name=policy_hidden,json=policyHidden,proto3" json:"policy_hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1799,6 +1911,20 @@ func (x *PartialCount) GetAsOf() []*AsOf {
 func (x *PartialCount) GetCommittedAtUs() int64 {
 	if x != nil {
 		return x.CommittedAtUs
+	}
+	return 0
+}
+
+func (x *PartialCount) GetRiskHidden() int64 {
+	if x != nil {
+		return x.RiskHidden
+	}
+	return 0
+}
+
+func (x *PartialCount) GetPolicyHidden() int64 {
+	if x != nil {
+		return x.PolicyHidden
 	}
 	return 0
 }
@@ -1957,11 +2083,13 @@ func (*CountUpdate_Partial) isCountUpdate_Body() {}
 
 func (*CountUpdate_Progress) isCountUpdate_Body() {}
 
-// DisplaySnapshot is what is shown for a target: display = active - hidden.
+// DisplaySnapshot is the counts of a target. Users see
+// active - risk_hidden - policy_hidden; that difference is not stored.
 type DisplaySnapshot struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Active   int64                  `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
-	Disliked int64                  `protobuf:"varint,2,opt,name=disliked,proto3" json:"disliked,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// All in the kind's counted state, hidden ones too: the raw count.
+	Active   int64 `protobuf:"varint,1,opt,name=active,proto3" json:"active,omitempty"`
+	Disliked int64 `protobuf:"varint,2,opt,name=disliked,proto3" json:"disliked,omitempty"`
 	// One per count partition that has spoken.
 	Partials      []*PartialCount `protobuf:"bytes,3,rep,name=partials,proto3" json:"partials,omitempty"`
 	GeneratedAtUs int64           `protobuf:"varint,4,opt,name=generated_at_us,json=generatedAtUs,proto3" json:"generated_at_us,omitempty"`
@@ -1971,7 +2099,10 @@ type DisplaySnapshot struct {
 	Seq           uint64 `protobuf:"varint,7,opt,name=seq,proto3" json:"seq,omitempty"`
 	CommittedAtUs int64  `protobuf:"varint,8,opt,name=committed_at_us,json=committedAtUs,proto3" json:"committed_at_us,omitempty"`
 	// Offset in partial-counts of the record that made this snapshot.
-	InputOffset   int64 `protobuf:"varint,9,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	InputOffset int64 `protobuf:"varint,9,opt,name=input_offset,json=inputOffset,proto3" json:"input_offset,omitempty"`
+	// As in BucketCount.
+	RiskHidden    int64 `protobuf:"varint,10,opt,name=risk_hidden,json=riskHidden,proto3" json:"risk_hidden,omitempty"`
+	PolicyHidden  int64 `protobuf:"varint,11,opt,name=policy_hidden,json=policyHidden,proto3" json:"policy_hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2065,6 +2196,20 @@ func (x *DisplaySnapshot) GetCommittedAtUs() int64 {
 func (x *DisplaySnapshot) GetInputOffset() int64 {
 	if x != nil {
 		return x.InputOffset
+	}
+	return 0
+}
+
+func (x *DisplaySnapshot) GetRiskHidden() int64 {
+	if x != nil {
+		return x.RiskHidden
+	}
+	return 0
+}
+
+func (x *DisplaySnapshot) GetPolicyHidden() int64 {
+	if x != nil {
+		return x.PolicyHidden
 	}
 	return 0
 }
@@ -3753,7 +3898,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x0eSourcePosition\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12.\n" +
 	"\x13previous_commit_lsn\x18\x02 \x01(\x04R\x11previousCommitLsn\x12\x10\n" +
-	"\x03lsn\x18\x03 \x01(\x04R\x03lsn\"\xd3\x04\n" +
+	"\x03lsn\x18\x03 \x01(\x04R\x03lsn\"\xa5\x05\n" +
 	"\x0eRelationChange\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12%\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x17\n" +
@@ -3770,7 +3915,9 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"cdc_offset\x18\v \x01(\x03R\tcdcOffset\x12&\n" +
 	"\x0fcommitted_at_us\x18\f \x01(\x03R\rcommittedAtUs\x124\n" +
 	"\tplacement\x18\r \x01(\v2\x16.tidemark.v1.PlacementR\tplacement\x127\n" +
-	"\areverse\x18\x0e \x01(\v2\x1d.tidemark.v1.ReversePlacementR\areverse\"\xb4\x01\n" +
+	"\areverse\x18\x0e \x01(\v2\x1d.tidemark.v1.ReversePlacementR\areverse\x12+\n" +
+	"\x06hidden\x18\x0f \x01(\x0e2\x13.tidemark.v1.HiddenR\x06hidden\x12#\n" +
+	"\rhidden_reason\x18\x10 \x01(\tR\fhiddenReason\"\xb4\x01\n" +
 	"\tPlacement\x12!\n" +
 	"\fbucket_space\x18\x01 \x01(\rR\vbucketSpace\x12%\n" +
 	"\x0evirtual_bucket\x18\x02 \x01(\rR\rvirtualBucket\x12\x1c\n" +
@@ -3799,14 +3946,17 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\fBucketChange\x129\n" +
 	"\brelation\x18\x01 \x01(\v2\x1b.tidemark.v1.RelationChangeH\x00R\brelation\x12<\n" +
 	"\twatermark\x18\x02 \x01(\v2\x1c.tidemark.v1.SourceWatermarkH\x00R\twatermarkB\x06\n" +
-	"\x04body\"\x97\x01\n" +
+	"\x04body\"\xdd\x01\n" +
 	"\vBucketCount\x12\x16\n" +
 	"\x06active\x18\x01 \x01(\x03R\x06active\x12\x1a\n" +
 	"\bdisliked\x18\x02 \x01(\x03R\bdisliked\x12\x10\n" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12!\n" +
 	"\finput_offset\x18\x04 \x01(\x03R\vinputOffset\x12\x1f\n" +
 	"\vinput_epoch\x18\x05 \x01(\rR\n" +
-	"inputEpoch\"\xfd\x02\n" +
+	"inputEpoch\x12\x1f\n" +
+	"\vrisk_hidden\x18\x06 \x01(\x03R\n" +
+	"riskHidden\x12#\n" +
+	"\rpolicy_hidden\x18\a \x01(\x03R\fpolicyHidden\"\xcf\x03\n" +
 	"\x11ProjectedRelation\x12(\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12-\n" +
@@ -3819,7 +3969,10 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"generation\x18\a \x01(\x04R\n" +
 	"generation\x120\n" +
 	"\x06bucket\x18\b \x01(\v2\x18.tidemark.v1.BucketCountR\x06bucket\x12&\n" +
-	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\">\n" +
+	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\x12+\n" +
+	"\x06hidden\x18\n" +
+	" \x01(\x0e2\x13.tidemark.v1.HiddenR\x06hidden\x12#\n" +
+	"\rhidden_reason\x18\v \x01(\tR\fhiddenReason\">\n" +
 	"\x11PartialCheckpoint\x12)\n" +
 	"\x10changelog_offset\x18\x01 \x01(\x03R\x0fchangelogOffset\"\xd5\x01\n" +
 	"\rProjectionRow\x12<\n" +
@@ -3852,7 +4005,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\vcut_user_id\x18\a \x01(\tR\tcutUserId\"0\n" +
 	"\x04AsOf\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
-	"\x04seal\x18\x02 \x01(\x04R\x04seal\"\xab\x02\n" +
+	"\x04seal\x18\x02 \x01(\x04R\x04seal\"\xf1\x02\n" +
 	"\fPartialCount\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x16\n" +
 	"\x06active\x18\x02 \x01(\x03R\x06active\x12\x1a\n" +
@@ -3865,7 +4018,11 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"manifestId\x12&\n" +
 	"\x0fgenerated_at_us\x18\a \x01(\x03R\rgeneratedAtUs\x12&\n" +
 	"\x05as_of\x18\b \x03(\v2\x11.tidemark.v1.AsOfR\x04asOf\x12&\n" +
-	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\"\xbb\x01\n" +
+	"\x0fcommitted_at_us\x18\t \x01(\x03R\rcommittedAtUs\x12\x1f\n" +
+	"\vrisk_hidden\x18\n" +
+	" \x01(\x03R\n" +
+	"riskHidden\x12#\n" +
+	"\rpolicy_hidden\x18\v \x01(\x03R\fpolicyHidden\"\xbb\x01\n" +
 	"\x11PartitionProgress\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12<\n" +
@@ -3876,7 +4033,7 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\vCountUpdate\x125\n" +
 	"\apartial\x18\x01 \x01(\v2\x19.tidemark.v1.PartialCountH\x00R\apartial\x12<\n" +
 	"\bprogress\x18\x02 \x01(\v2\x1e.tidemark.v1.PartitionProgressH\x00R\bprogressB\x06\n" +
-	"\x04body\"\xc2\x02\n" +
+	"\x04body\"\x88\x03\n" +
 	"\x0fDisplaySnapshot\x12\x16\n" +
 	"\x06active\x18\x01 \x01(\x03R\x06active\x12\x1a\n" +
 	"\bdisliked\x18\x02 \x01(\x03R\bdisliked\x125\n" +
@@ -3889,7 +4046,11 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"manifestId\x12\x10\n" +
 	"\x03seq\x18\a \x01(\x04R\x03seq\x12&\n" +
 	"\x0fcommitted_at_us\x18\b \x01(\x03R\rcommittedAtUs\x12!\n" +
-	"\finput_offset\x18\t \x01(\x03R\vinputOffset\"\x8e\x01\n" +
+	"\finput_offset\x18\t \x01(\x03R\vinputOffset\x12\x1f\n" +
+	"\vrisk_hidden\x18\n" +
+	" \x01(\x03R\n" +
+	"riskHidden\x12#\n" +
+	"\rpolicy_hidden\x18\v \x01(\x03R\fpolicyHidden\"\x8e\x01\n" +
 	"\n" +
 	"DisplayRow\x12:\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x1c.tidemark.v1.DisplaySnapshotH\x00R\bsnapshot\x12<\n" +
@@ -4057,7 +4218,11 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\x11STATE_UNFAVORITED\x10\x04\x12\x13\n" +
 	"\x0fSTATE_FAVORITED\x10\x05\x12\x14\n" +
 	"\x10STATE_UNFOLLOWED\x10\x06\x12\x13\n" +
-	"\x0fSTATE_FOLLOWING\x10\a*\xed\x05\n" +
+	"\x0fSTATE_FOLLOWING\x10\a*D\n" +
+	"\x06Hidden\x12\x16\n" +
+	"\x12HIDDEN_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vHIDDEN_RISK\x10\x01\x12\x11\n" +
+	"\rHIDDEN_POLICY\x10\x02*\x93\x06\n" +
 	"\x10QuarantineReason\x12!\n" +
 	"\x1dQUARANTINE_REASON_UNSPECIFIED\x10\x00\x12\"\n" +
 	"\x1eQUARANTINE_REASON_NULL_PAYLOAD\x10\x01\x12\x1f\n" +
@@ -4078,7 +4243,8 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\"QUARANTINE_REASON_MALFORMED_RECORD\x10\x0f\x12&\n" +
 	"\"QUARANTINE_REASON_INVALID_POSITION\x10\x10\x12$\n" +
 	" QUARANTINE_REASON_NEGATIVE_COUNT\x10\x11\x12)\n" +
-	"%QUARANTINE_REASON_GENERATION_MISMATCH\x10\x12*\x80\x01\n" +
+	"%QUARANTINE_REASON_GENERATION_MISMATCH\x10\x12\x12$\n" +
+	" QUARANTINE_REASON_INVALID_HIDING\x10\x13*\x80\x01\n" +
 	"\rAccountStatus\x12\x1e\n" +
 	"\x1aACCOUNT_STATUS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ACCOUNT_STATUS_ACTIVE\x10\x01\x12\x19\n" +
@@ -4110,111 +4276,114 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 	return file_tidemark_v1_records_proto_rawDescData
 }
 
-var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
-	(QuarantineReason)(0),     // 2: tidemark.v1.QuarantineReason
-	(AccountStatus)(0),        // 3: tidemark.v1.AccountStatus
-	(VideoStatus)(0),          // 4: tidemark.v1.VideoStatus
-	(Audience)(0),             // 5: tidemark.v1.Audience
-	(*SourcePosition)(nil),    // 6: tidemark.v1.SourcePosition
-	(*RelationChange)(nil),    // 7: tidemark.v1.RelationChange
-	(*Placement)(nil),         // 8: tidemark.v1.Placement
-	(*ReversePlacement)(nil),  // 9: tidemark.v1.ReversePlacement
-	(*SourceWatermark)(nil),   // 10: tidemark.v1.SourceWatermark
-	(*BucketChange)(nil),      // 11: tidemark.v1.BucketChange
-	(*BucketCount)(nil),       // 12: tidemark.v1.BucketCount
-	(*ProjectedRelation)(nil), // 13: tidemark.v1.ProjectedRelation
-	(*PartialCheckpoint)(nil), // 14: tidemark.v1.PartialCheckpoint
-	(*ProjectionRow)(nil),     // 15: tidemark.v1.ProjectionRow
-	(*LikerChange)(nil),       // 16: tidemark.v1.LikerChange
-	(*LikerRelation)(nil),     // 17: tidemark.v1.LikerRelation
-	(*LikerRow)(nil),          // 18: tidemark.v1.LikerRow
-	(*HeadPart)(nil),          // 19: tidemark.v1.HeadPart
-	(*AsOf)(nil),              // 20: tidemark.v1.AsOf
-	(*PartialCount)(nil),      // 21: tidemark.v1.PartialCount
-	(*PartitionProgress)(nil), // 22: tidemark.v1.PartitionProgress
-	(*CountUpdate)(nil),       // 23: tidemark.v1.CountUpdate
-	(*DisplaySnapshot)(nil),   // 24: tidemark.v1.DisplaySnapshot
-	(*DisplayRow)(nil),        // 25: tidemark.v1.DisplayRow
-	(*ReceivedInterval)(nil),  // 26: tidemark.v1.ReceivedInterval
-	(*OffsetHole)(nil),        // 27: tidemark.v1.OffsetHole
-	(*SourceLedger)(nil),      // 28: tidemark.v1.SourceLedger
-	(*Suspicion)(nil),         // 29: tidemark.v1.Suspicion
-	(*IntakeRow)(nil),         // 30: tidemark.v1.IntakeRow
-	(*FloorRelation)(nil),     // 31: tidemark.v1.FloorRelation
-	(*LiveGeneration)(nil),    // 32: tidemark.v1.LiveGeneration
-	(*LiveGenerations)(nil),   // 33: tidemark.v1.LiveGenerations
-	(*OwnerClaim)(nil),        // 34: tidemark.v1.OwnerClaim
-	(*FloorRow)(nil),          // 35: tidemark.v1.FloorRow
-	(*KnownRelation)(nil),     // 36: tidemark.v1.KnownRelation
-	(*CacheTask)(nil),         // 37: tidemark.v1.CacheTask
-	(*Quarantined)(nil),       // 38: tidemark.v1.Quarantined
-	(*AccountPrivacy)(nil),    // 39: tidemark.v1.AccountPrivacy
-	(*VideoPrivacy)(nil),      // 40: tidemark.v1.VideoPrivacy
-	(*BlockPrivacy)(nil),      // 41: tidemark.v1.BlockPrivacy
-	(*PrivacyEvent)(nil),      // 42: tidemark.v1.PrivacyEvent
+	(Hidden)(0),               // 2: tidemark.v1.Hidden
+	(QuarantineReason)(0),     // 3: tidemark.v1.QuarantineReason
+	(AccountStatus)(0),        // 4: tidemark.v1.AccountStatus
+	(VideoStatus)(0),          // 5: tidemark.v1.VideoStatus
+	(Audience)(0),             // 6: tidemark.v1.Audience
+	(*SourcePosition)(nil),    // 7: tidemark.v1.SourcePosition
+	(*RelationChange)(nil),    // 8: tidemark.v1.RelationChange
+	(*Placement)(nil),         // 9: tidemark.v1.Placement
+	(*ReversePlacement)(nil),  // 10: tidemark.v1.ReversePlacement
+	(*SourceWatermark)(nil),   // 11: tidemark.v1.SourceWatermark
+	(*BucketChange)(nil),      // 12: tidemark.v1.BucketChange
+	(*BucketCount)(nil),       // 13: tidemark.v1.BucketCount
+	(*ProjectedRelation)(nil), // 14: tidemark.v1.ProjectedRelation
+	(*PartialCheckpoint)(nil), // 15: tidemark.v1.PartialCheckpoint
+	(*ProjectionRow)(nil),     // 16: tidemark.v1.ProjectionRow
+	(*LikerChange)(nil),       // 17: tidemark.v1.LikerChange
+	(*LikerRelation)(nil),     // 18: tidemark.v1.LikerRelation
+	(*LikerRow)(nil),          // 19: tidemark.v1.LikerRow
+	(*HeadPart)(nil),          // 20: tidemark.v1.HeadPart
+	(*AsOf)(nil),              // 21: tidemark.v1.AsOf
+	(*PartialCount)(nil),      // 22: tidemark.v1.PartialCount
+	(*PartitionProgress)(nil), // 23: tidemark.v1.PartitionProgress
+	(*CountUpdate)(nil),       // 24: tidemark.v1.CountUpdate
+	(*DisplaySnapshot)(nil),   // 25: tidemark.v1.DisplaySnapshot
+	(*DisplayRow)(nil),        // 26: tidemark.v1.DisplayRow
+	(*ReceivedInterval)(nil),  // 27: tidemark.v1.ReceivedInterval
+	(*OffsetHole)(nil),        // 28: tidemark.v1.OffsetHole
+	(*SourceLedger)(nil),      // 29: tidemark.v1.SourceLedger
+	(*Suspicion)(nil),         // 30: tidemark.v1.Suspicion
+	(*IntakeRow)(nil),         // 31: tidemark.v1.IntakeRow
+	(*FloorRelation)(nil),     // 32: tidemark.v1.FloorRelation
+	(*LiveGeneration)(nil),    // 33: tidemark.v1.LiveGeneration
+	(*LiveGenerations)(nil),   // 34: tidemark.v1.LiveGenerations
+	(*OwnerClaim)(nil),        // 35: tidemark.v1.OwnerClaim
+	(*FloorRow)(nil),          // 36: tidemark.v1.FloorRow
+	(*KnownRelation)(nil),     // 37: tidemark.v1.KnownRelation
+	(*CacheTask)(nil),         // 38: tidemark.v1.CacheTask
+	(*Quarantined)(nil),       // 39: tidemark.v1.Quarantined
+	(*AccountPrivacy)(nil),    // 40: tidemark.v1.AccountPrivacy
+	(*VideoPrivacy)(nil),      // 41: tidemark.v1.VideoPrivacy
+	(*BlockPrivacy)(nil),      // 42: tidemark.v1.BlockPrivacy
+	(*PrivacyEvent)(nil),      // 43: tidemark.v1.PrivacyEvent
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
 	1,  // 1: tidemark.v1.RelationChange.state:type_name -> tidemark.v1.State
 	1,  // 2: tidemark.v1.RelationChange.previous_state:type_name -> tidemark.v1.State
-	6,  // 3: tidemark.v1.RelationChange.position:type_name -> tidemark.v1.SourcePosition
-	8,  // 4: tidemark.v1.RelationChange.placement:type_name -> tidemark.v1.Placement
-	9,  // 5: tidemark.v1.RelationChange.reverse:type_name -> tidemark.v1.ReversePlacement
-	6,  // 6: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
-	7,  // 7: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
-	10, // 8: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
-	1,  // 9: tidemark.v1.ProjectedRelation.state:type_name -> tidemark.v1.State
-	6,  // 10: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
-	12, // 11: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
-	13, // 12: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
-	10, // 13: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	14, // 14: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
-	7,  // 15: tidemark.v1.LikerChange.relation:type_name -> tidemark.v1.RelationChange
-	10, // 16: tidemark.v1.LikerChange.watermark:type_name -> tidemark.v1.SourceWatermark
-	1,  // 17: tidemark.v1.LikerRelation.state:type_name -> tidemark.v1.State
-	17, // 18: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
-	10, // 19: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
-	34, // 20: tidemark.v1.LikerRow.claim:type_name -> tidemark.v1.OwnerClaim
-	10, // 21: tidemark.v1.HeadPart.as_of:type_name -> tidemark.v1.SourceWatermark
-	20, // 22: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
-	10, // 23: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
-	10, // 24: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
-	21, // 25: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
-	22, // 26: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
-	21, // 27: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
-	24, // 28: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
-	22, // 29: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
-	26, // 30: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
-	27, // 31: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
-	27, // 32: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
-	28, // 33: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
-	29, // 34: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
-	1,  // 35: tidemark.v1.FloorRelation.state:type_name -> tidemark.v1.State
-	32, // 36: tidemark.v1.LiveGenerations.generations:type_name -> tidemark.v1.LiveGeneration
-	31, // 37: tidemark.v1.FloorRow.relation:type_name -> tidemark.v1.FloorRelation
-	33, // 38: tidemark.v1.FloorRow.live:type_name -> tidemark.v1.LiveGenerations
-	34, // 39: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
-	0,  // 40: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
-	1,  // 41: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
-	36, // 42: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
-	32, // 43: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
-	2,  // 44: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	3,  // 45: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
-	4,  // 46: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
-	5,  // 47: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
-	5,  // 48: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
-	39, // 49: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
-	40, // 50: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
-	41, // 51: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
-	52, // [52:52] is the sub-list for method output_type
-	52, // [52:52] is the sub-list for method input_type
-	52, // [52:52] is the sub-list for extension type_name
-	52, // [52:52] is the sub-list for extension extendee
-	0,  // [0:52] is the sub-list for field type_name
+	7,  // 3: tidemark.v1.RelationChange.position:type_name -> tidemark.v1.SourcePosition
+	9,  // 4: tidemark.v1.RelationChange.placement:type_name -> tidemark.v1.Placement
+	10, // 5: tidemark.v1.RelationChange.reverse:type_name -> tidemark.v1.ReversePlacement
+	2,  // 6: tidemark.v1.RelationChange.hidden:type_name -> tidemark.v1.Hidden
+	7,  // 7: tidemark.v1.SourceWatermark.position:type_name -> tidemark.v1.SourcePosition
+	8,  // 8: tidemark.v1.BucketChange.relation:type_name -> tidemark.v1.RelationChange
+	11, // 9: tidemark.v1.BucketChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	1,  // 10: tidemark.v1.ProjectedRelation.state:type_name -> tidemark.v1.State
+	7,  // 11: tidemark.v1.ProjectedRelation.position:type_name -> tidemark.v1.SourcePosition
+	13, // 12: tidemark.v1.ProjectedRelation.bucket:type_name -> tidemark.v1.BucketCount
+	2,  // 13: tidemark.v1.ProjectedRelation.hidden:type_name -> tidemark.v1.Hidden
+	14, // 14: tidemark.v1.ProjectionRow.relation:type_name -> tidemark.v1.ProjectedRelation
+	11, // 15: tidemark.v1.ProjectionRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	15, // 16: tidemark.v1.ProjectionRow.checkpoint:type_name -> tidemark.v1.PartialCheckpoint
+	8,  // 17: tidemark.v1.LikerChange.relation:type_name -> tidemark.v1.RelationChange
+	11, // 18: tidemark.v1.LikerChange.watermark:type_name -> tidemark.v1.SourceWatermark
+	1,  // 19: tidemark.v1.LikerRelation.state:type_name -> tidemark.v1.State
+	18, // 20: tidemark.v1.LikerRow.relation:type_name -> tidemark.v1.LikerRelation
+	11, // 21: tidemark.v1.LikerRow.watermark:type_name -> tidemark.v1.SourceWatermark
+	35, // 22: tidemark.v1.LikerRow.claim:type_name -> tidemark.v1.OwnerClaim
+	11, // 23: tidemark.v1.HeadPart.as_of:type_name -> tidemark.v1.SourceWatermark
+	21, // 24: tidemark.v1.PartialCount.as_of:type_name -> tidemark.v1.AsOf
+	11, // 25: tidemark.v1.PartitionProgress.watermarks:type_name -> tidemark.v1.SourceWatermark
+	11, // 26: tidemark.v1.PartitionProgress.barriers:type_name -> tidemark.v1.SourceWatermark
+	22, // 27: tidemark.v1.CountUpdate.partial:type_name -> tidemark.v1.PartialCount
+	23, // 28: tidemark.v1.CountUpdate.progress:type_name -> tidemark.v1.PartitionProgress
+	22, // 29: tidemark.v1.DisplaySnapshot.partials:type_name -> tidemark.v1.PartialCount
+	25, // 30: tidemark.v1.DisplayRow.snapshot:type_name -> tidemark.v1.DisplaySnapshot
+	23, // 31: tidemark.v1.DisplayRow.progress:type_name -> tidemark.v1.PartitionProgress
+	27, // 32: tidemark.v1.SourceLedger.intervals:type_name -> tidemark.v1.ReceivedInterval
+	28, // 33: tidemark.v1.SourceLedger.holes:type_name -> tidemark.v1.OffsetHole
+	28, // 34: tidemark.v1.Suspicion.holes:type_name -> tidemark.v1.OffsetHole
+	29, // 35: tidemark.v1.IntakeRow.ledger:type_name -> tidemark.v1.SourceLedger
+	30, // 36: tidemark.v1.IntakeRow.suspicion:type_name -> tidemark.v1.Suspicion
+	1,  // 37: tidemark.v1.FloorRelation.state:type_name -> tidemark.v1.State
+	33, // 38: tidemark.v1.LiveGenerations.generations:type_name -> tidemark.v1.LiveGeneration
+	32, // 39: tidemark.v1.FloorRow.relation:type_name -> tidemark.v1.FloorRelation
+	34, // 40: tidemark.v1.FloorRow.live:type_name -> tidemark.v1.LiveGenerations
+	35, // 41: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
+	0,  // 42: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
+	1,  // 43: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
+	37, // 44: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
+	33, // 45: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
+	3,  // 46: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	4,  // 47: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
+	5,  // 48: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
+	6,  // 49: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
+	6,  // 50: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
+	40, // 51: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
+	41, // 52: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
+	42, // 53: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
+	54, // [54:54] is the sub-list for method output_type
+	54, // [54:54] is the sub-list for method input_type
+	54, // [54:54] is the sub-list for extension type_name
+	54, // [54:54] is the sub-list for extension extendee
+	0,  // [0:54] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -4274,7 +4443,7 @@ func file_tidemark_v1_records_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,

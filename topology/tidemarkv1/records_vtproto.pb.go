@@ -94,6 +94,12 @@ func (this *RelationChange) EqualVT(that *RelationChange) bool {
 	if !this.Reverse.EqualVT(that.Reverse) {
 		return false
 	}
+	if this.Hidden != that.Hidden {
+		return false
+	}
+	if this.HiddenReason != that.HiddenReason {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -293,6 +299,12 @@ func (this *BucketCount) EqualVT(that *BucketCount) bool {
 	if this.InputEpoch != that.InputEpoch {
 		return false
 	}
+	if this.RiskHidden != that.RiskHidden {
+		return false
+	}
+	if this.PolicyHidden != that.PolicyHidden {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -334,6 +346,12 @@ func (this *ProjectedRelation) EqualVT(that *ProjectedRelation) bool {
 		return false
 	}
 	if this.CommittedAtUs != that.CommittedAtUs {
+		return false
+	}
+	if this.Hidden != that.Hidden {
+		return false
+	}
+	if this.HiddenReason != that.HiddenReason {
 		return false
 	}
 	return string(this.unknownFields) == string(that.unknownFields)
@@ -790,6 +808,12 @@ func (this *PartialCount) EqualVT(that *PartialCount) bool {
 	if this.CommittedAtUs != that.CommittedAtUs {
 		return false
 	}
+	if this.RiskHidden != that.RiskHidden {
+		return false
+	}
+	if this.PolicyHidden != that.PolicyHidden {
+		return false
+	}
 	return string(this.unknownFields) == string(that.unknownFields)
 }
 
@@ -977,6 +1001,12 @@ func (this *DisplaySnapshot) EqualVT(that *DisplaySnapshot) bool {
 		return false
 	}
 	if this.InputOffset != that.InputOffset {
+		return false
+	}
+	if this.RiskHidden != that.RiskHidden {
+		return false
+	}
+	if this.PolicyHidden != that.PolicyHidden {
 		return false
 	}
 	return string(this.unknownFields) == string(that.unknownFields)
@@ -2029,6 +2059,20 @@ func (m *RelationChange) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if len(m.HiddenReason) > 0 {
+		i -= len(m.HiddenReason)
+		copy(dAtA[i:], m.HiddenReason)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HiddenReason)))
+		i--
+		dAtA[i] = 0x1
+		i--
+		dAtA[i] = 0x82
+	}
+	if m.Hidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Hidden))
+		i--
+		dAtA[i] = 0x78
+	}
 	if m.Reverse != nil {
 		size, err := m.Reverse.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -2409,6 +2453,16 @@ func (m *BucketCount) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PolicyHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PolicyHidden))
+		i--
+		dAtA[i] = 0x38
+	}
+	if m.RiskHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RiskHidden))
+		i--
+		dAtA[i] = 0x30
+	}
 	if m.InputEpoch != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InputEpoch))
 		i--
@@ -2466,6 +2520,18 @@ func (m *ProjectedRelation) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if len(m.HiddenReason) > 0 {
+		i -= len(m.HiddenReason)
+		copy(dAtA[i:], m.HiddenReason)
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(len(m.HiddenReason)))
+		i--
+		dAtA[i] = 0x5a
+	}
+	if m.Hidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.Hidden))
+		i--
+		dAtA[i] = 0x50
 	}
 	if m.CommittedAtUs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.CommittedAtUs))
@@ -3044,6 +3110,16 @@ func (m *PartialCount) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.PolicyHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PolicyHidden))
+		i--
+		dAtA[i] = 0x58
+	}
+	if m.RiskHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RiskHidden))
+		i--
+		dAtA[i] = 0x50
+	}
 	if m.CommittedAtUs != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.CommittedAtUs))
 		i--
@@ -3275,6 +3351,16 @@ func (m *DisplaySnapshot) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 	if m.unknownFields != nil {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
+	}
+	if m.PolicyHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.PolicyHidden))
+		i--
+		dAtA[i] = 0x58
+	}
+	if m.RiskHidden != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.RiskHidden))
+		i--
+		dAtA[i] = 0x50
 	}
 	if m.InputOffset != 0 {
 		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.InputOffset))
@@ -4842,6 +4928,13 @@ func (m *RelationChange) SizeVT() (n int) {
 		l = m.Reverse.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
+	if m.Hidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Hidden))
+	}
+	l = len(m.HiddenReason)
+	if l > 0 {
+		n += 2 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -4978,6 +5071,12 @@ func (m *BucketCount) SizeVT() (n int) {
 	if m.InputEpoch != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.InputEpoch))
 	}
+	if m.RiskHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RiskHidden))
+	}
+	if m.PolicyHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PolicyHidden))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -5016,6 +5115,13 @@ func (m *ProjectedRelation) SizeVT() (n int) {
 	}
 	if m.CommittedAtUs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.CommittedAtUs))
+	}
+	if m.Hidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.Hidden))
+	}
+	l = len(m.HiddenReason)
+	if l > 0 {
+		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -5275,6 +5381,12 @@ func (m *PartialCount) SizeVT() (n int) {
 	if m.CommittedAtUs != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.CommittedAtUs))
 	}
+	if m.RiskHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RiskHidden))
+	}
+	if m.PolicyHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PolicyHidden))
+	}
 	n += len(m.unknownFields)
 	return n
 }
@@ -5379,6 +5491,12 @@ func (m *DisplaySnapshot) SizeVT() (n int) {
 	}
 	if m.InputOffset != 0 {
 		n += 1 + protohelpers.SizeOfVarint(uint64(m.InputOffset))
+	}
+	if m.RiskHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.RiskHidden))
+	}
+	if m.PolicyHidden != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.PolicyHidden))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -6500,6 +6618,57 @@ func (m *RelationChange) UnmarshalVT(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Hidden", wireType)
+			}
+			m.Hidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Hidden |= Hidden(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 16:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HiddenReason", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.HiddenReason = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -7228,6 +7397,44 @@ func (m *BucketCount) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -7484,6 +7691,57 @@ func (m *ProjectedRelation) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Hidden", wireType)
+			}
+			m.Hidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Hidden |= Hidden(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HiddenReason", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			m.HiddenReason = string(dAtA[iNdEx:postIndex])
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -8682,6 +8940,44 @@ func (m *PartialCount) UnmarshalVT(dAtA []byte) error {
 					break
 				}
 			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -9205,6 +9501,44 @@ func (m *DisplaySnapshot) UnmarshalVT(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.InputOffset |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
@@ -12987,6 +13321,61 @@ func (m *RelationChange) UnmarshalVTUnsafe(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 15:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Hidden", wireType)
+			}
+			m.Hidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Hidden |= Hidden(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 16:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HiddenReason", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			var stringValue string
+			if intStringLen > 0 {
+				stringValue = unsafe.String(&dAtA[iNdEx], intStringLen)
+			}
+			m.HiddenReason = stringValue
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -13719,6 +14108,44 @@ func (m *BucketCount) UnmarshalVTUnsafe(dAtA []byte) error {
 					break
 				}
 			}
+		case 6:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -13975,6 +14402,61 @@ func (m *ProjectedRelation) UnmarshalVTUnsafe(dAtA []byte) error {
 					break
 				}
 			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field Hidden", wireType)
+			}
+			m.Hidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.Hidden |= Hidden(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 2 {
+				return fmt.Errorf("proto: wrong wireType = %d for field HiddenReason", wireType)
+			}
+			var stringLen uint64
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				stringLen |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+			intStringLen := int(stringLen)
+			if intStringLen < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			postIndex := iNdEx + intStringLen
+			if postIndex < 0 {
+				return protohelpers.ErrInvalidLength
+			}
+			if postIndex > l {
+				return io.ErrUnexpectedEOF
+			}
+			var stringValue string
+			if intStringLen > 0 {
+				stringValue = unsafe.String(&dAtA[iNdEx], intStringLen)
+			}
+			m.HiddenReason = stringValue
+			iNdEx = postIndex
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -15177,6 +15659,44 @@ func (m *PartialCount) UnmarshalVTUnsafe(dAtA []byte) error {
 					break
 				}
 			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
@@ -15700,6 +16220,44 @@ func (m *DisplaySnapshot) UnmarshalVTUnsafe(dAtA []byte) error {
 				b := dAtA[iNdEx]
 				iNdEx++
 				m.InputOffset |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 10:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field RiskHidden", wireType)
+			}
+			m.RiskHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.RiskHidden |= int64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
+		case 11:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field PolicyHidden", wireType)
+			}
+			m.PolicyHidden = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.PolicyHidden |= int64(b&0x7F) << shift
 				if b < 0x80 {
 					break
 				}
