@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/internal/control"
+	"github.com/tidemark/tidemark/internal/pause"
 )
 
 // rebuild leads a generation to its activation, or to its end. Each phase is
@@ -37,7 +38,36 @@ func (k *Keeper) phase(ctx context.Context, g *control.CacheGeneration) (next st
 			return "", err
 		}
 	}
-	return k.cfg.Part.Phase(ctx, g)
+	return k.whileHeld(ctx, g)
+}
+
+// whileHeld does a phase, and ends it as unfit when Redis loses the generation
+// meanwhile: the family's writers try on until a generation has ended, so a phase
+// that waits for them would wait for ever.
+func (k *Keeper) whileHeld(ctx context.Context, g *control.CacheGeneration) (next string, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watching := make(chan struct{})
+	go func(g cache.Generation) {
+		defer close(watching)
+		for lost := 0; lost < lossLooks; {
+			if !pause.For(ctx, keepInterval) {
+				return
+			}
+			if errors.Is(k.held(ctx, g), cache.ErrStamp) {
+				lost++
+			} else {
+				lost = 0
+			}
+		}
+		cancel(errLostMeanwhile)
+	}(g.Generation)
+	next, err = k.cfg.Part.Phase(ctx, g)
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, errLostMeanwhile) {
+		err = cause
+	}
+	cancel(nil)
+	<-watching
+	return next, err
 }
 
 // tellRedis stamps a generation into Redis, once ever.
@@ -58,11 +88,13 @@ func (k *Keeper) tellRedis(ctx context.Context, g *control.CacheGeneration) erro
 	return nil
 }
 
+var errLostMeanwhile = Unfitf("Redis lost it while it was rebuilt")
+
 // stillHeld says that a generation is unfit when Redis has lost it.
 func (k *Keeper) stillHeld(ctx context.Context, g *control.CacheGeneration) error {
 	err := k.held(ctx, g.Generation)
 	if errors.Is(err, cache.ErrStamp) {
-		return Unfitf("Redis lost it while it was rebuilt")
+		return errLostMeanwhile
 	}
 	return err
 }

@@ -185,6 +185,30 @@ func TestALostRedisIsRebuilt(t *testing.T) {
 	r.agrees(two)
 }
 
+// Redis forgets a generation while it is rebuilt: its writers would try for ever,
+// and the rebuilding wait for them, so it is given up and another one is begun.
+func TestARebuildingThatRedisLoses(t *testing.T) {
+	r := newKeeperRig(t)
+	for i := range 250 {
+		r.source.commit(like(fmt.Sprintf("u%04d", i), "V1", 1))
+	}
+	var once sync.Once
+	r.source.page = func() {
+		once.Do(func() {
+			if err := r.raw.FlushAll(context.Background()).Err(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	r.start(r.cache)
+	r.keep()
+	r.agrees(r.active(1))
+	all, err := r.db.CacheGenerations(t.Context(), cache.Relations, 8)
+	if err != nil || len(all) != 2 || all[1].Status != control.CacheFailed || !strings.Contains(all[1].EndedReason, "lost it while it was rebuilt") {
+		t.Errorf("generations %+v: %v", all, err)
+	}
+}
+
 // The feed tells of a commit before the shard's queries see it. One that came
 // before the generation was announced is in it all the same (I3).
 func TestARebuildingReadsWhatTheFeedHasTold(t *testing.T) {
