@@ -21,6 +21,10 @@
 //	queries     batch queries of 50 targets over HTTP
 //	states      one user's own states, from the shard, behind a filter, and from
 //	            the relation cache, on a real Redis (else skipped)
+//	counts      counts of 20 targets, from a view, from a real Redis, and from Redis
+//	            behind the local cache (else skipped)
+//	batch       batch queries of 20 targets over HTTP, with a real Redis that has all
+//	            of them (else skipped), and without it
 //	heads       the first page of a hot list, from the reverse index and from sorted
 //	            sets in a real Redis (else skipped)
 //	redis-loss  3,000 reads/s while the whole Redis is lost, 1,000,000 relations, on a
@@ -65,6 +69,7 @@ var measurements = []measurement{
 	{"queries", benchQueries},
 	{"states", benchStates},
 	{"counts", benchCounts},
+	{"batch", benchBatch},
 	{"heads", benchHeads},
 	{"redis-loss", benchRedisLoss},
 	{"restart", benchRestart},
@@ -88,6 +93,9 @@ func run(names []string) error {
 	}
 	if len(names) == 2 && names[0] == workerCommand {
 		return runWorker(names[1])
+	}
+	if len(names) == 2 && names[0] == batchCommand {
+		return runBatchAPI(names[1])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

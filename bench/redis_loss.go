@@ -81,10 +81,7 @@ type lossBench struct {
 }
 
 func (l *lossBench) close() {
-	if l.queries != nil {
-		_ = l.queries.Process.Signal(syscall.SIGTERM)
-		<-l.ended
-	}
+	l.stopQueries()
 	if l.control != nil {
 		l.control.Close()
 	}
@@ -183,8 +180,17 @@ func (l *lossBench) active(ctx context.Context, above uint64) (id uint64, err er
 	return 0, fmt.Errorf("no generation of the relation cache above %d was active within %v", above, lossPatience)
 }
 
-// startQueries runs the role that reads the cache in a process of its own.
-func (l *lossBench) startQueries(ctx context.Context) (err error) {
+func (l *lossBench) stopQueries() {
+	if l.queries != nil {
+		_ = l.queries.Process.Signal(syscall.SIGTERM)
+		<-l.ended
+		l.queries = nil
+	}
+}
+
+// startQueries runs the role that reads the cache in a process of its own, with
+// more settings if they are given.
+func (l *lossBench) startQueries(ctx context.Context, settings ...string) (err error) {
 	addresses := [2]string{}
 	for i := range addresses {
 		port, err := embedded.FreePort()
@@ -199,11 +205,16 @@ func (l *lossBench) startQueries(ctx context.Context) (err error) {
 	}
 	l.queries = exec.Command(benchProgram(), "run", "queries", "--config", filepath.Join(l.system.dir, config.FileName), "--instance", "reads", "--ops-listen", addresses[1])
 	l.queries.Env = append(os.Environ(), "TIDEMARK_API_LISTEN="+addresses[0], "TIDEMARK_CACHE_READ_RELATIONS=true", "TIDEMARK_LOG_LEVEL=error")
+	l.queries.Env = append(l.queries.Env, settings...)
 	l.queries.Stderr = os.Stderr
 	if l.ended, err = child.Start(l.queries, syscall.SIGTERM); err != nil {
 		l.queries = nil
 		return err
 	}
+	return l.awaitQueries(ctx)
+}
+
+func (l *lossBench) awaitQueries(ctx context.Context) error {
 	return awaitReady(ctx, func() error {
 		resp, err := http.Get(l.ops + "/readyz")
 		if err != nil {

@@ -83,6 +83,9 @@ func (r *RedisServer) Start(ctx context.Context) (err error) {
 	}
 }
 
+// PID is the server's process id.
+func (r *RedisServer) PID() int { return r.cmd.Process.Pid }
+
 // Signal sends a signal, such as SIGSTOP; SIGKILL and SIGTERM are waited for.
 func (r *RedisServer) Signal(s os.Signal) {
 	_ = r.cmd.Process.Signal(s)
