@@ -31,6 +31,9 @@ type Config struct {
 	Visibility Visibility
 	// RequestTimeout bounds the work on one request; default 5s.
 	RequestTimeout time.Duration
+	// Signatures are checked where they are sent, and needed where Signatures says
+	// so; nil: nobody looks at them.
+	Signatures *Signatures
 	// Limiter bounds what one client may ask for; nil: nothing does.
 	Limiter *limits.Limiter
 	// Guard bounds what is being served; nil: nothing does. Shard is where a user's
@@ -51,6 +54,7 @@ type API struct {
 	log            *slog.Logger
 	quiet          quietLog
 	requestTimeout time.Duration
+	signatures     *signatures     // nil: nobody looks at them
 	limiter        *limits.Limiter // nil: none
 	guard          *overload.Guard // nil: none
 	shard          func(user string) int
@@ -76,6 +80,9 @@ func New(c Config) (*API, error) {
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log
+	if a.signatures, err = newSignatures(c.Signatures, c.Registerer); err != nil {
+		return nil, err
+	}
 	a.huma = huma.NewAPI(humaConfig(), a.router)
 	a.router.add(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.RawQuery != "" {

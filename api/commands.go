@@ -34,6 +34,7 @@ func RegisterCommands(a *API, store CommandStore) {
 				Name: "Idempotency-Key", In: "header", Required: true, Schema: keySchema(),
 				Description: "The operation's id, made by the client, one per command; bound to this user, target and body",
 			}},
+			class:        p.kind.String(),
 			limitsItself: true,
 			body:         p.body, result: reflect.TypeFor[CommandAnswer](),
 			problems: []problemKind{kindAccountInactive, kindTargetUnknown, kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable, kindPrivacyUnavailable},

@@ -42,6 +42,7 @@
 //	tidemark_api_panics_total                           handlers that panicked and were answered 500
 //	tidemark_api_token_key_refreshes_total{result}      fetches of the JWKS, result ok or error
 //	tidemark_api_token_keys_age_seconds                 age of the JWKS in use
+//	tidemark_api_signatures_total{class,result}         signed requests, and those that lack a signature: ok, or why not
 //	tidemark_cache_reads_total{result}                  relations asked for: hit, miss, late or bypass
 //	tidemark_cache_fallback_refused_total               queries refused because too many waited for their shard
 package api

@@ -57,7 +57,9 @@ func RegisterExports(a *API, jobs ExportJobs, dir string) {
 		params: []*huma.Param{{
 			Name: "Idempotency-Key", In: "header", Required: true, Schema: keySchema(),
 			Description: "The export's own key, made by the client; sent again it gives the same export",
-		}}, body: reflect.TypeFor[ExportBody](), result: reflect.TypeFor[ExportAnswer](),
+		}},
+		class: "exports",
+		body:  reflect.TypeFor[ExportBody](), result: reflect.TypeFor[ExportAnswer](),
 		problems: append([]problemKind{kindTooManyExports, kindKeyReused}, problems...),
 		handle:   e.create,
 	})

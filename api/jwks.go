@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"sync"
@@ -31,13 +32,14 @@ const (
 // keySet is a JWKS that is fetched again and again. When a fetch goes wrong,
 // the last good set stays in use, for as long as it takes.
 type keySet struct {
-	cfg   AuthConfig
-	keys  atomic.Pointer[fetchedKeys]
-	group singleflight.Group
+	cfg    AuthConfig
+	client *http.Client
+	keys   atomic.Pointer[fetchedKeys]
+	group  singleflight.Group
 
 	mu     sync.Mutex
 	forced time.Time // last fetch that a token asked for
-	failed bool      // the last fetch went wrong
+	failed error     // of the last fetch
 
 	refreshes *prometheus.CounterVec
 }
@@ -59,10 +61,7 @@ func newKeySet(c AuthConfig) (*keySet, error) {
 	if c.RefreshInterval <= 0 {
 		c.RefreshInterval = 5 * time.Minute
 	}
-	if c.Client == nil {
-		c.Client = &http.Client{Timeout: 5 * time.Second}
-	}
-	s := &keySet{cfg: c, refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
+	s := &keySet{cfg: c, client: newJWKSClient(c.Dial), refreshes: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "tidemark_api_token_key_refreshes_total",
 		Help: "Fetches of the JWKS, by result: ok, error.",
 	}, []string{"result"})}
@@ -71,6 +70,24 @@ func newKeySet(c AuthConfig) (*keySet, error) {
 		Help: "Time since the JWKS in use was fetched; -1 before the first.",
 	}, s.age)
 	return s, errors.Join(register(c.Registerer, s.refreshes), register(c.Registerer, age))
+}
+
+// newJWKSClient never goes on from https to http: whoever could answer there
+// could name his own keys.
+func newJWKSClient(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
+	c := &http.Client{Timeout: 5 * time.Second, CheckRedirect: func(to *http.Request, via []*http.Request) error {
+		switch {
+		case to.URL.Scheme != via[0].URL.Scheme:
+			return fmt.Errorf("the key server redirects from %s to %s", via[0].URL.Scheme, to.URL.Scheme)
+		case len(via) >= 5:
+			return errors.New("the key server redirects more than 4 times")
+		}
+		return nil
+	}}
+	if dial != nil {
+		c.Transport = &http.Transport{DialTLSContext: dial, MaxIdleConns: 2, IdleConnTimeout: 30 * time.Second}
+	}
+	return c
 }
 
 func (s *keySet) age() float64 {
@@ -85,6 +102,12 @@ func (s *keySet) epoch() uint64 {
 		return k.epoch
 	}
 	return 0
+}
+
+func (s *keySet) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
 }
 
 // run fetches at once, then every RefreshInterval, or every second while there
@@ -177,8 +200,8 @@ func (s *keySet) refresh(ctx context.Context) {
 		return
 	}
 	s.mu.Lock()
-	changed := s.failed != (err != nil)
-	s.failed = err != nil
+	changed := (s.failed != nil) != (err != nil)
+	s.failed = err
 	s.mu.Unlock()
 	switch {
 	case err != nil:
@@ -216,7 +239,7 @@ func (s *keySet) fetch(ctx context.Context) ([]publicKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fetching the JWKS: %w", err)
 	}
-	res, err := s.cfg.Client.Do(req)
+	res, err := s.client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("fetching the JWKS: %w", err)
 	}

@@ -119,7 +119,7 @@ func jwksVerifier(t *testing.T, s *keyServer, now *time.Time) (*Verifier, *keySe
 		t.Fatal(err)
 	}
 	keys := v.keys.(*keySet)
-	t.Cleanup(keys.cfg.Client.CloseIdleConnections)
+	t.Cleanup(keys.client.CloseIdleConnections)
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	return v, keys
 }

@@ -30,6 +30,7 @@ func (k secretKey) candidates(_ context.Context, _, alg string) ([]verifyKey, er
 	return []verifyKey{{jwa.HS256(), []byte(k)}}, nil
 }
 
+func (k secretKey) failure() error                { return nil }
 func (k secretKey) epoch() uint64                 { return 1 }
 func (k secretKey) run(ctx context.Context) error { <-ctx.Done(); return nil }
 

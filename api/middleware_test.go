@@ -17,7 +17,7 @@ import (
 )
 
 // valueOf reads a counter or gauge.
-func valueOf(t *testing.T, m prometheus.Metric) float64 {
+func valueOf(t testing.TB, m prometheus.Metric) float64 {
 	t.Helper()
 	var d dto.Metric
 	if err := m.Write(&d); err != nil {

@@ -24,6 +24,8 @@ type operation struct {
 	body, result          reflect.Type // body nil: none
 	media                 string       // of an answer that is no result but a file
 	problems              []problemKind
+	// class is that of signature.Classes, of an operation that changes something.
+	class string
 	// limitsItself says that handle calls API.limit and admits itself, since only it
 	// knows the device and the shard.
 	limitsItself bool
@@ -58,22 +60,33 @@ func (a *API) add(op operation) {
 		}}
 		problems = append(problems, bodyProblems...)
 	}
+	if op.class != "" {
+		h.Parameters = append(h.Parameters, signatureParams()...)
+		problems = append(problems, kindSignatureInvalid)
+	}
 	documentProblems(h, problems, schemas.Schema(reflect.TypeFor[Problem](), true, ""))
 	a.huma.OpenAPI().AddOperation(h)
 	inQuery := slices.ContainsFunc(op.params, func(p *huma.Param) bool { return p.In == "query" })
 	a.router.add(op.method, op.path, func(w http.ResponseWriter, r *http.Request) {
-		var p *Problem
-		if r.URL.RawQuery != "" && !inQuery {
-			p = badQuery(r.URL.RawQuery)
-		} else if !op.limitsItself {
-			p = a.query(w, r, op.handle)
-		} else {
-			p = op.handle(w, r)
-		}
-		if p != nil {
+		if p := a.answer(w, r, op, inQuery); p != nil {
 			p.write(w)
 		}
 	})
+}
+
+// answer answers, or gives the problem to answer with. Signatures come before
+// limits: what is not signed costs nobody a token.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, op operation, inQuery bool) *Problem {
+	if r.URL.RawQuery != "" && !inQuery {
+		return badQuery(r.URL.RawQuery)
+	}
+	if p := a.checkSignature(w, r, op.class); p != nil {
+		return p
+	}
+	if op.limitsItself {
+		return op.handle(w, r)
+	}
+	return a.query(w, r, op.handle)
 }
 
 func documentProblems(h *huma.Operation, problems []problemKind, schema *huma.Schema) {

@@ -58,7 +58,8 @@ func RegisterPrivacyEvents(a *API, events PrivacyEvents, audit Auditor) {
 		summary: "Say what holds for an account, a video or a block from a version on",
 		description: "Deletes, takes down, hides or restores a video, closes an account, blocks a user. It holds for commands, counts and lists as soon as it is answered. " +
 			"Needs the role operator; who said what is audited before it is stored. It may be sent again: the version decides.",
-		body: reflect.TypeFor[PrivacyEventBody](), result: reflect.TypeFor[PrivacyEventAnswer](),
+		class: "privacy-events",
+		body:  reflect.TypeFor[PrivacyEventBody](), result: reflect.TypeFor[PrivacyEventAnswer](),
 		problems: []problemKind{kindRoleMissing, kindPrivacyUnavailable},
 		handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 			who := IdentityOf(r.Context())

@@ -20,6 +20,7 @@ type problemKind struct {
 var (
 	kindInvalidRequest     = problemKind{"invalid-request", http.StatusBadRequest, "The request is not valid"}
 	kindUnauthenticated    = problemKind{"unauthenticated", http.StatusUnauthorized, "A valid bearer token is needed"}
+	kindSignatureInvalid   = problemKind{"signature-invalid", http.StatusUnauthorized, "A valid signature is needed"}
 	kindListWithheld       = problemKind{"list-withheld", http.StatusForbidden, "The list is not shown to you"}
 	kindRoleMissing        = problemKind{"role-missing", http.StatusForbidden, "A role is needed"}
 	kindAccountInactive    = problemKind{"account-inactive", http.StatusForbidden, "Your account is closed or banned"}
@@ -51,7 +52,7 @@ var (
 
 // problemKinds are all of them.
 var problemKinds = []problemKind{
-	kindInvalidRequest, kindUnauthenticated, kindListWithheld, kindNotFound, kindOperationUnknown, kindOperationExpired, kindMethodNotAllowed,
+	kindInvalidRequest, kindUnauthenticated, kindSignatureInvalid, kindListWithheld, kindNotFound, kindOperationUnknown, kindOperationExpired, kindMethodNotAllowed,
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
@@ -77,6 +78,8 @@ type Problem struct {
 
 	retryAfter time.Duration
 	challenge  string // WWW-Authenticate
+	// acceptSignature is Accept-Signature, of which there is a need.
+	acceptSignature string
 }
 
 func newProblem(k problemKind, detail string) *Problem {
@@ -109,6 +112,9 @@ func (p *Problem) write(w http.ResponseWriter) {
 	}
 	if p.challenge != "" {
 		h.Set("WWW-Authenticate", p.challenge)
+	}
+	if p.acceptSignature != "" {
+		h.Set("Accept-Signature", p.acceptSignature)
 	}
 	w.WriteHeader(p.Status)
 	encodeJSON(w, p)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -46,8 +47,9 @@ type AuthConfig struct {
 	Issuer, Audience string
 	// RefreshInterval is the time between fetches of the JWKS; default 5m.
 	RefreshInterval time.Duration
-	// Client fetches the JWKS; default one with a timeout of 5s.
-	Client     *http.Client
+	// Dial makes the TLS connection to the server of an https JWKS URL, if not with
+	// the system's authorities. No proxy of the environment is asked then.
+	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Logger     *slog.Logger          // default: discard
 	Registerer prometheus.Registerer // default: none
 
@@ -91,6 +93,8 @@ type keySource interface {
 	candidates(ctx context.Context, kid, alg string) ([]verifyKey, error)
 	// epoch changes whenever keys are no longer what they were.
 	epoch() uint64
+	// failure is why the last fetch went wrong.
+	failure() error
 	run(ctx context.Context) error
 }
 
@@ -135,10 +139,14 @@ func (v *Verifier) Run(ctx context.Context) error { return v.keys.run(ctx) }
 
 // Ready says why tokens cannot be judged now, nil when they can.
 func (v *Verifier) Ready() error {
-	if v.keys.epoch() == 0 {
+	switch err := v.keys.failure(); {
+	case v.keys.epoch() > 0:
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNoKeys, err)
+	default:
 		return errNoKeys
 	}
-	return nil
 }
 
 // Verify proves a token (compact JWS) and gives its identity.

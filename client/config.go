@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/signature"
 )
 
 // ConflictPolicy says what becomes of a command that the server refused because
@@ -24,6 +26,9 @@ const (
 	KeepIntent ConflictPolicy = "keep-intent"
 )
 
+// SigningKey is a secret of at least 32 bytes that the API knows by its ID.
+type SigningKey = signature.Key
+
 // Config says which API a client speaks to, as whom, and how. Zero values take
 // the defaults that are named.
 type Config struct {
@@ -35,6 +40,10 @@ type Config struct {
 	// Token gives a bearer token of the user. It is asked before every attempt,
 	// so it should remember one until it expires. Required.
 	Token func(context.Context) (string, error)
+	// SigningKey gives the key that requests are signed with, for deployments that
+	// need signatures. It is asked before every attempt, so that a new key takes
+	// effect at once. The clock of this machine is signed, too. Optional.
+	SigningKey func(context.Context) (SigningKey, error)
 	// Journal is the file that unsettled commands survive a restart in; "": they
 	// do not.
 	Journal string

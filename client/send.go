@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/signature"
 )
 
 // maxAnswerBytes is what is read of an answer.
@@ -61,12 +63,9 @@ func (c *Client) do(ctx context.Context, method, path, key string, body any) (re
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.config.AttemptTimeout)
 	defer cancel()
-	req, err := c.request(ctx, method, path, body)
+	req, err := c.request(ctx, method, path, key, body)
 	if err != nil {
 		return response{}, err
-	}
-	if key != "" {
-		req.Header.Set("Idempotency-Key", key)
 	}
 	res, err := c.config.HTTP.Do(req)
 	if err != nil {
@@ -80,7 +79,7 @@ func (c *Client) do(ctx context.Context, method, path, key string, body any) (re
 	return response{res.StatusCode, retryAfter(res.Header.Get("Retry-After"), time.Now()), text}, nil
 }
 
-func (c *Client) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
+func (c *Client) request(ctx context.Context, method, path, key string, body any) (*http.Request, error) {
 	token, err := c.config.Token(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("getting a token: %w", err)
@@ -95,7 +94,22 @@ func (c *Client) request(ctx context.Context, method, path string, body any) (*h
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
-	return req, nil
+	if key != "" {
+		req.Header.Set("Idempotency-Key", key)
+	}
+	return req, c.sign(ctx, req, text)
+}
+
+// sign signs a whole request with the key of now, if there are keys.
+func (c *Client) sign(ctx context.Context, req *http.Request, body []byte) error {
+	if c.config.SigningKey == nil {
+		return nil
+	}
+	key, err := c.config.SigningKey(ctx)
+	if err != nil {
+		return fmt.Errorf("getting a signing key: %w", err)
+	}
+	return signature.Sign(req, body, key, time.Now())
 }
 
 // read judges an answer. What is not certainly the API's word on this

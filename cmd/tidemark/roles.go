@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/overload"
+	"github.com/tidemark/tidemark/internal/signature"
 	"github.com/tidemark/tidemark/processors/display"
 	"github.com/tidemark/tidemark/processors/intake"
 	"github.com/tidemark/tidemark/processors/likers"
@@ -247,6 +249,10 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
+	signatures, err := b.signatures()
+	if err != nil {
+		return err
+	}
 	limiter, err := b.limiter()
 	if err != nil {
 		return err
@@ -255,7 +261,7 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
-	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Limiter: limiter, Guard: guard, Shard: b.shards.Shard, Logger: b.log, Registerer: b.metrics})
+	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Signatures: signatures, Limiter: limiter, Guard: guard, Shard: b.shards.Shard, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return err
 	}
@@ -304,6 +310,19 @@ func staleBaseByKind(c config.StaleBase) map[topology.Kind]relations.StaleBasePo
 		}
 	}
 	return own
+}
+
+// signatures are nil if nobody looks at them.
+func (b *builder) signatures() (*api.Signatures, error) {
+	c := b.process.cfg.Signatures
+	keys, err := c.Keys(b.log)
+	if err != nil || keys == nil {
+		return nil, err
+	}
+	return &api.Signatures{
+		Required: c.Required,
+		Verifier: signature.Verifier{Secret: keys.Secret, MaxAge: c.MaxAge, Now: time.Now},
+	}, nil
 }
 
 func (b *builder) verifier() (*api.Verifier, error) {

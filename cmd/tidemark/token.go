@@ -16,7 +16,11 @@ import (
 func authConfig(cfg config.Config) (api.AuthConfig, error) {
 	a := api.AuthConfig{JWKSURL: cfg.Auth.JWKSURL, Issuer: cfg.Auth.Issuer, Audience: cfg.Auth.Audience}
 	if cfg.Auth.HS256KeyFile == "" {
-		return a, nil
+		tls, err := cfg.Auth.JWKSClient()
+		if err == nil && tls != nil {
+			a.Dial = tls.Dial
+		}
+		return a, err
 	}
 	key, err := cfg.Auth.HS256Key()
 	a.HS256Key = key

@@ -54,7 +54,9 @@ type Config struct {
 	Exports  Exports  `koanf:"exports"`
 	Ops      Ops      `koanf:"ops"`
 	Auth     Auth     `koanf:"auth"`
-	Log      Log      `koanf:"log"`
+	// Signatures of requests, beside tokens.
+	Signatures Signatures `koanf:"signatures"`
+	Log        Log        `koanf:"log"`
 
 	// StateDir holds local stores, below it one folder per instance. It is a
 	// cache of the table topics: losing it costs a recovery, never data.
@@ -217,6 +219,8 @@ type Auth struct {
 	HS256KeyFile string `koanf:"hs256_key_file"`
 	// JWKSURL serves the issuer's public keys; https, or http on loopback.
 	JWKSURL string `koanf:"jwks_url"`
+	// JWKSTLS is how an https URL is reached, if not with the system's authorities.
+	JWKSTLS TLS `koanf:"jwks_tls"`
 	// Issuer that a token must name; empty: not checked.
 	Issuer string `koanf:"issuer"`
 	// Audience that a token must name; empty: not checked.
@@ -250,6 +254,7 @@ func Default() Config {
 		Limits:            defaultLimits(),
 		Overload:          Overload{CommandsInFlight: 512, QueriesInFlight: 1024, CommandLatency: 500 * time.Millisecond},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
+		Signatures:        Signatures{Required: []string{}, MaxAge: 5 * time.Minute},
 		Log:               Log{Level: "info", Format: "text"},
 		StateDir:          ".tidemark/state",
 		Instance:          "1",

@@ -143,6 +143,10 @@ func (s SASL) password() (string, error) {
 // by itself, the system's authorities.
 func (c Config) CacheTLS() (*tlsfiles.Client, error) { return c.RedisTLS.client("redis_tls") }
 
+// JWKSClient is how an https JWKS URL is reached; nil: with the system's
+// authorities.
+func (a Auth) JWKSClient() (*tlsfiles.Client, error) { return a.JWKSTLS.client("auth.jwks_tls") }
+
 // ClientTLS is how query processes reach likers processes; nil when TLS is
 // off.
 func (l Likers) ClientTLS() (*tlsfiles.Client, error) { return l.TLS.client("likers.tls") }

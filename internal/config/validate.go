@@ -108,6 +108,11 @@ func (c Config) validateServing(p *problems) {
 	if a.HS256KeyFile != "" && a.JWKSURL != "" {
 		p.add("auth.jwks_url", "and auth.hs256_key_file are both given: choose who signs tokens")
 	}
+	a.JWKSTLS.validate(p, "auth.jwks_tls")
+	if a.JWKSTLS.Enabled && !strings.HasPrefix(a.JWKSURL, "https:") {
+		p.add("auth.jwks_tls.enabled", "is true, but auth.jwks_url is not an https URL")
+	}
+	c.Signatures.validate(p)
 	if a.JWKSURL != "" && !safeURL(a.JWKSURL) {
 		p.add("auth.jwks_url", "%q is neither https nor http on loopback", a.JWKSURL)
 	}
