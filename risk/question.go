@@ -1,0 +1,39 @@
+package risk
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/tidemark/tidemark/topology"
+)
+
+// Question is a command that would begin a relation, with what is known of who
+// sends it.
+type Question struct {
+	Relation topology.Relation
+	// Desired is any state of the kind but its initial one.
+	Desired topology.State
+	Class   Class
+	// Device and Sequence are the client's own words; empty and nil: not told.
+	Device   string
+	Sequence *uint64
+	// Address is invalid where it cannot be told.
+	Address netip.Addr
+	At      time.Time
+}
+
+// LogValue keeps a question out of logs, whoever logs it.
+func (Question) LogValue() slog.Value { return slog.StringValue("(a question of risk)") }
+
+// Class is the sort of network that a client comes from.
+type Class string
+
+// The classes. Gateways have many people behind each address.
+const (
+	Subscriber Class = "subscriber"
+	Gateway    Class = "gateway"
+	Unknown    Class = "unknown" // the address cannot be told
+)
+
+var classes = []Class{Subscriber, Gateway, Unknown}
