@@ -51,6 +51,14 @@ type Hiding struct {
 	Reason string
 }
 
+// HidingOf reads a record's fields. Who hides may be unknown: Check tells.
+func HidingOf(by tidemarkv1.Hidden, reason string) Hiding {
+	if by < 0 || by > tidemarkv1.Hidden(HiddenByPolicy) {
+		return Hiding{HiddenByPolicy + 1, reason}
+	}
+	return Hiding{Hidden(by), reason}
+}
+
 // MaxHidingReason is the longest reason, in bytes.
 const MaxHidingReason = 64
 
@@ -90,6 +98,28 @@ type Counts struct {
 	RiskHidden   int64
 	PolicyHidden int64
 	Disliked     int64
+}
+
+// Of a record that was written before relations could be hidden, these hide none.
+
+// CountsOfBucket reads the counts of a bucket.
+func CountsOfBucket(b *tidemarkv1.BucketCount) Counts {
+	return Counts{b.GetActive(), b.GetRiskHidden(), b.GetPolicyHidden(), b.GetDisliked()}
+}
+
+// CountsOfPartial reads the counts of a target in one count partition.
+func CountsOfPartial(p *tidemarkv1.PartialCount) Counts {
+	return Counts{p.GetActive(), p.GetRiskHidden(), p.GetPolicyHidden(), p.GetDisliked()}
+}
+
+// CountsOfSnapshot reads the counts of a target.
+func CountsOfSnapshot(s *tidemarkv1.DisplaySnapshot) Counts {
+	return Counts{s.GetActive(), s.GetRiskHidden(), s.GetPolicyHidden(), s.GetDisliked()}
+}
+
+// String names every count, for errors and reports.
+func (c Counts) String() string {
+	return fmt.Sprintf("active %d, hidden by risk %d, by policy %d, disliked %d", c.Raw, c.RiskHidden, c.PolicyHidden, c.Disliked)
 }
 
 // Display is the number that users see (C5). It is computed here only and

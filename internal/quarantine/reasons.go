@@ -22,4 +22,5 @@ const (
 	InvalidPosition    = tidemarkv1.QuarantineReason_QUARANTINE_REASON_INVALID_POSITION
 	NegativeCount      = tidemarkv1.QuarantineReason_QUARANTINE_REASON_NEGATIVE_COUNT
 	GenerationMismatch = tidemarkv1.QuarantineReason_QUARANTINE_REASON_GENERATION_MISMATCH
+	InvalidHiding      = tidemarkv1.QuarantineReason_QUARANTINE_REASON_INVALID_HIDING
 )

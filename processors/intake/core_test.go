@@ -58,7 +58,7 @@ func drawEvent(rt *rapid.T) topology.Event {
 	id := rapid.StringOfN(rapid.Rune(), 1, 60, topology.MaxIDBytes).Filter(func(s string) bool { return topology.CheckID(s) == nil })
 	r := topology.Relation{Kind: rapid.SampledFrom(topology.Kinds()).Draw(rt, "kind"), User: id.Draw(rt, "user"), Target: id.Draw(rt, "target")}
 	states := []topology.State{r.Kind.Initial(), r.Kind.Active()}
-	return topology.Event{
+	e := topology.Event{
 		EventID: "e-1", AggregateKey: r.Key(), Kind: r.Kind.String(), UserID: r.User, TargetID: r.Target,
 		RelationVersion: rapid.Uint64Min(1).Draw(rt, "version"),
 		AbsoluteState:   rapid.SampledFrom(states).Draw(rt, "state").String(),
@@ -66,6 +66,10 @@ func drawEvent(rt *rapid.T) topology.Event {
 		SourceShard:     rapid.IntRange(0, 3).Draw(rt, "shard"),
 		StateChangedAt:  time.UnixMicro(rapid.Int64Range(1, maxMicros).Draw(rt, "changed")).UTC(),
 	}
+	if by := rapid.SampledFrom([]topology.Hidden{topology.Shown, topology.HiddenByRisk, topology.HiddenByPolicy}).Draw(rt, "hidden"); by != topology.Shown && e.AbsoluteState == r.Kind.Active().String() {
+		e.Hidden, e.HiddenReason = by.String(), rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,63}`).Draw(rt, "reason")
+	}
+	return e
 }
 
 func checkChange(rt *rapid.T, c *tidemarkv1.RelationChange, ev topology.Event) {
@@ -74,6 +78,8 @@ func checkChange(rt *rapid.T, c *tidemarkv1.RelationChange, ev topology.Event) {
 	case c.EventId != ev.EventID, c.UserId != ev.UserID, c.TargetId != ev.TargetID, c.RelationVersion != ev.RelationVersion:
 		rt.Fatalf("%v is not %+v", c, ev)
 	case topology.Kind(c.Kind).String() != ev.Kind, topology.State(c.State).String() != ev.AbsoluteState, topology.State(c.PreviousState).String() != ev.PreviousState:
+		rt.Fatalf("%v is not %+v", c, ev)
+	case topology.Hidden(c.Hidden).String() != ev.Hidden, c.HiddenReason != ev.HiddenReason:
 		rt.Fatalf("%v is not %+v", c, ev)
 	case c.StateChangedAtUs != ev.StateChangedAt.UnixMicro(), int(c.Position.Shard) != ev.SourceShard, c.CdcOffset != 1000, c.Placement != nil:
 		rt.Fatalf("%v is not %+v", c, ev)
@@ -91,6 +97,11 @@ func TestUsualRecordsAreCheap(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(1000, func() { core.Apply(r) }); n > 10 && !underRace {
 		t.Errorf("%v allocations for a record, at most 10 are due", n)
+	}
+	hidden := sampleEvent()
+	hidden.Hidden, hidden.HiddenReason = "risk", "farm"
+	if e := core.Apply(recordOf(t, envelopeOf(hidden.SourceShard, topology.AggregateRelation, hidden.AggregateKey, topology.TypeRelationChanged, jsonb(t, hidden)))); e.Slow || e.Outcome != Changed {
+		t.Errorf("hidden: %s, slow %v", e.Outcome, e.Slow)
 	}
 	var env envelope
 	var ev event

@@ -154,6 +154,10 @@ func (m *message) decodeRelation(r topology.Record) *quarantine.Refusal {
 	if no != nil {
 		return no
 	}
+	hiding, no := m.event.hiding(state)
+	if no != nil {
+		return no
+	}
 	if no := m.checkIDs(r); no != nil {
 		return no
 	}
@@ -171,6 +175,7 @@ func (m *message) decodeRelation(r topology.Record) *quarantine.Refusal {
 	c.RelationVersion = m.event.version
 	c.State, c.PreviousState = tidemarkv1.State(state), tidemarkv1.State(previous)
 	c.StateChangedAtUs = changedAt
+	c.Hidden, c.HiddenReason = tidemarkv1.Hidden(hiding.By), hiding.Reason
 	c.Position = &m.position
 	c.OutboxId = m.env.outboxID
 	c.CdcOffset = r.Offset
@@ -198,6 +203,17 @@ func (e *event) states() (state, previous topology.State, _ *quarantine.Refusal)
 		return 0, 0, quarantine.Refuse(quarantine.InvalidVersion, "relationVersion is 0 or absent")
 	}
 	return state, previous, nil
+}
+
+// hiding reads whether the relation is hidden; an event without its members is
+// of one that is shown.
+func (e *event) hiding(state topology.State) (h topology.Hiding, _ *quarantine.Refusal) {
+	by, err := topology.ParseHidden(string(e.hidden))
+	if err != nil {
+		return h, quarantine.Refuse(quarantine.InvalidHiding, "hidden is neither risk nor policy")
+	}
+	h = topology.Hiding{By: by, Reason: string(e.hiddenReason)}
+	return h, quarantine.CheckHiding(state, h)
 }
 
 // checkIDs reads the ids, which must be those of the key.

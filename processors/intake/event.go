@@ -17,6 +17,8 @@ type event struct {
 	previousState  []byte
 	sourceShard    int64
 	stateChangedAt []byte
+	hidden         []byte // empty: shown
+	hiddenReason   []byte
 }
 
 // Members of a whole event.
@@ -32,6 +34,9 @@ const (
 	seenEventShard
 	seenStateChangedAt
 	seenWholeEvent = 1<<iota - 1
+	// Of an event that hides, also:
+	seenHidden       = 1 << (iota - 1)
+	seenHiddenReason = 1 << (iota - 1)
 )
 
 // read fills e from the payload of an outbox row; the fields lie in b.
@@ -45,6 +50,7 @@ func (e *event) read(b []byte) (slow bool, _ *quarantine.Refusal) {
 // scan reads an event with exactly the members of topology.Event, in any
 // order.
 func (e *event) scan(b []byte) bool {
+	e.hidden, e.hiddenReason = nil, nil
 	s, seen := scanner{b: b}, uint32(0)
 	s.take('{')
 	for first := true; s.next(first); first = false {
@@ -79,11 +85,17 @@ func (e *event) scan(b []byte) bool {
 		case "stateChangedAt":
 			s.once(&seen, seenStateChangedAt)
 			e.stateChangedAt = s.str()
+		case "hidden":
+			s.once(&seen, seenHidden)
+			e.hidden = s.str()
+		case "hiddenReason":
+			s.once(&seen, seenHiddenReason)
+			e.hiddenReason = s.str()
 		default:
 			s.fail()
 		}
 	}
-	return s.end() && seen == seenWholeEvent
+	return s.end() && seen&seenWholeEvent == seenWholeEvent
 }
 
 // looseEvent is the same for encoding/json.
@@ -98,6 +110,8 @@ type looseEvent struct {
 	PreviousState   string `json:"previousState"`
 	SourceShard     *int64 `json:"sourceShard"`
 	StateChangedAt  string `json:"stateChangedAt"`
+	Hidden          string `json:"hidden"`
+	HiddenReason    string `json:"hiddenReason"`
 }
 
 // eventReasons are the members whose wrong type has a reason of its own.
@@ -112,6 +126,8 @@ var eventReasons = map[string]quarantine.Reason{
 	"previousState":   quarantine.UnknownState,
 	"sourceShard":     quarantine.WrongPartition,
 	"stateChangedAt":  quarantine.InvalidTime,
+	"hidden":          quarantine.InvalidHiding,
+	"hiddenReason":    quarantine.InvalidHiding,
 }
 
 // unmarshal reads any JSON object. A missing member is left empty, which its
@@ -135,6 +151,8 @@ func (e *event) unmarshal(b []byte) *quarantine.Refusal {
 		previousState:  []byte(l.PreviousState),
 		sourceShard:    *l.SourceShard,
 		stateChangedAt: []byte(l.StateChangedAt),
+		hidden:         []byte(l.Hidden),
+		hiddenReason:   []byte(l.HiddenReason),
 	}
 	return nil
 }

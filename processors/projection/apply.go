@@ -31,15 +31,15 @@ func includes(b *tidemarkv1.BucketCount, in Input) bool {
 // write, or nil when the change alters nothing:
 //
 //   - a version not above the projected one is old or a duplicate (I2, I3);
-//   - the same state again moves the version but no count (I4, I5);
-//   - the delta is between the projected state and the change's absolute
-//     state, whatever lay between (I6: nothing that a client or an event says
-//     is added);
+//   - the same state and hiding again moves the version but no count (I4, I5);
+//   - the delta is between the projected state and hiding and the absolute ones
+//     of the change, whatever lay between (I6: nothing that a client or an event
+//     says is added);
 //   - an input that the bucket already includes is never counted again: it
 //     restores a relation that the log has lost and leaves the bucket as it is.
 //
-// A count that would go below zero is ErrNegative: the bucket is wrong and must
-// be rebuilt, not clamped (C6).
+// A count that would go below zero, or hide more than there is, is ErrNegative:
+// the bucket is wrong and must be rebuilt, not clamped (C6).
 func Apply(old State, c *tidemarkv1.RelationChange, in Input) (*tidemarkv1.ProjectedRelation, error) {
 	if c.RelationVersion <= old.Relation.GetVersion() {
 		return nil, nil
@@ -57,36 +57,30 @@ func Apply(old State, c *tidemarkv1.RelationChange, in Input) (*tidemarkv1.Proje
 		RouteEpoch:       c.Placement.GetRouteEpoch(),
 		Generation:       c.Placement.GetGeneration(),
 		CommittedAtUs:    c.CommittedAtUs,
+		Hidden:           c.Hidden,
+		HiddenReason:     c.HiddenReason,
 		Bucket:           bucket,
 	}
 	if includes(bucket, in) {
 		return next, nil
 	}
-	counted := &tidemarkv1.BucketCount{
-		Active:      bucket.Active + active(c.State) - active(old.Relation.GetState()),
-		Disliked:    bucket.Disliked + disliked(c.State) - disliked(old.Relation.GetState()),
-		Seq:         bucket.Seq + 1,
-		InputOffset: in.Offset,
-		InputEpoch:  in.Epoch,
+	counts := topology.CountsOfBucket(bucket).Plus(counted(c.State, c.Hidden)).Minus(counted(old.Relation.GetState(), old.Relation.GetHidden()))
+	if !counts.Possible() {
+		return nil, fmt.Errorf("%w: %v after event %d of the bucket", ErrNegative, counts, bucket.Seq+1)
 	}
-	if counted.Active < 0 || counted.Disliked < 0 {
-		return nil, fmt.Errorf("%w: active %d, disliked %d after event %d of the bucket", ErrNegative, counted.Active, counted.Disliked, counted.Seq)
+	next.Bucket = &tidemarkv1.BucketCount{
+		Active:       counts.Raw,
+		RiskHidden:   counts.RiskHidden,
+		PolicyHidden: counts.PolicyHidden,
+		Disliked:     counts.Disliked,
+		Seq:          bucket.Seq + 1,
+		InputOffset:  in.Offset,
+		InputEpoch:   in.Epoch,
 	}
-	next.Bucket = counted
 	return next, nil
 }
 
-func active(s tidemarkv1.State) int64 {
-	switch topology.State(s) {
-	case topology.Liked, topology.Favorited, topology.Following:
-		return 1
-	}
-	return 0
-}
-
-func disliked(s tidemarkv1.State) int64 {
-	if topology.State(s) == topology.Disliked {
-		return 1
-	}
-	return 0
+// counted is what a relation adds to its bucket; one never seen adds nothing.
+func counted(s tidemarkv1.State, h tidemarkv1.Hidden) topology.Counts {
+	return topology.Counted(topology.State(s), topology.Hidden(h))
 }

@@ -15,6 +15,14 @@ func change(version uint64, state topology.State) *tidemarkv1.RelationChange {
 	return &tidemarkv1.RelationChange{Kind: tidemarkv1.Kind(state.Kind()), RelationVersion: version, State: tidemarkv1.State(state)}
 }
 
+func hiddenChange(version uint64, by topology.Hidden) *tidemarkv1.RelationChange {
+	c := change(version, topology.Liked)
+	if c.Hidden = tidemarkv1.Hidden(by); by != topology.Shown {
+		c.HiddenReason = "farm"
+	}
+	return c
+}
+
 // counter is a bucket with its relations, as the table holds them.
 type counter struct {
 	relations map[string]*tidemarkv1.ProjectedRelation
@@ -93,6 +101,39 @@ func TestApplySequences(t *testing.T) {
 	}
 }
 
+// C5: each step a version; the display is what is left of the raw count.
+func TestC5ApplyCountsHiddenRelationsApart(t *testing.T) {
+	c := newCounter()
+	risk, policy := topology.HiddenByRisk, topology.HiddenByPolicy
+	for i, s := range []struct {
+		user   string
+		change *tidemarkv1.RelationChange
+		wrote  bool
+		want   topology.Counts
+	}{
+		{"a", hiddenChange(1, risk), true, topology.Counts{Raw: 1, RiskHidden: 1}},
+		{"a", hiddenChange(1, risk), false, topology.Counts{Raw: 1, RiskHidden: 1}},
+		{"b", hiddenChange(1, topology.Shown), true, topology.Counts{Raw: 2, RiskHidden: 1}},
+		{"a", hiddenChange(2, policy), true, topology.Counts{Raw: 2, PolicyHidden: 1}},
+		{"a", hiddenChange(4, topology.Shown), true, topology.Counts{Raw: 2}},
+		{"a", hiddenChange(3, risk), false, topology.Counts{Raw: 2}}, // the hiding before comes late
+		{"a", hiddenChange(5, risk), true, topology.Counts{Raw: 2, RiskHidden: 1}},
+		{"a", change(6, topology.Disliked), true, topology.Counts{Raw: 1, Disliked: 1}},
+		{"a", hiddenChange(7, policy), true, topology.Counts{Raw: 2, PolicyHidden: 1}},
+		{"a", change(8, topology.Unliked), true, topology.Counts{Raw: 1}},
+	} {
+		if got := c.apply(t, s.user, s.change, int64(i)); got != s.wrote {
+			t.Fatalf("step %d: wrote %v, want %v", i, got, s.wrote)
+		}
+		if got := topology.CountsOfBucket(c.bucket); got != s.want {
+			t.Fatalf("step %d: %v, want %v", i, got, s.want)
+		}
+		if r := c.relations[s.user]; s.wrote && (r.Hidden != s.change.Hidden || r.HiddenReason != s.change.HiddenReason) {
+			t.Fatalf("step %d: the relation is hidden by %v because of %q", i, r.Hidden, r.HiddenReason)
+		}
+	}
+}
+
 func TestApplyRestoresALostRelationWithoutCountingIt(t *testing.T) {
 	bucket := &tidemarkv1.BucketCount{Active: 7, Seq: 9, InputOffset: 40, InputEpoch: 1}
 	next, err := Apply(State{Bucket: bucket}, change(3, topology.Liked), Input{1, 40})
@@ -130,12 +171,35 @@ func TestApplyRefusesANegativeBucket(t *testing.T) {
 	}
 }
 
+// C6, C5: a bucket that has lost a hiding, or the relation that one is of, is
+// wrong.
+func TestApplyRefusesABucketThatHidesMoreThanItHas(t *testing.T) {
+	shown := &tidemarkv1.ProjectedRelation{State: tidemarkv1.State(topology.Liked), Version: 1}
+	hidden := &tidemarkv1.ProjectedRelation{State: tidemarkv1.State(topology.Liked), Version: 1, Hidden: tidemarkv1.Hidden_HIDDEN_RISK, HiddenReason: "farm"}
+	for name, test := range map[string]struct {
+		relation *tidemarkv1.ProjectedRelation
+		bucket   *tidemarkv1.BucketCount
+		change   *tidemarkv1.RelationChange
+	}{
+		"a hiding that was not counted":         {hidden, &tidemarkv1.BucketCount{Active: 3, Seq: 1}, hiddenChange(2, topology.Shown)},
+		"another hider's instead":               {hidden, &tidemarkv1.BucketCount{Active: 3, PolicyHidden: 1, Seq: 1}, change(2, topology.Unliked)},
+		"more hidden than there are":            {shown, &tidemarkv1.BucketCount{Active: 1, PolicyHidden: 1, Seq: 1}, hiddenChange(2, topology.HiddenByRisk)},
+		"fewer left than are hidden":            {shown, &tidemarkv1.BucketCount{Active: 2, RiskHidden: 2, Seq: 1}, change(2, topology.Unliked)},
+		"a hidden one in a bucket of minus one": {nil, &tidemarkv1.BucketCount{Active: -1, Seq: 1}, hiddenChange(1, topology.HiddenByRisk)},
+	} {
+		if next, err := Apply(State{test.relation, test.bucket}, test.change, Input{1, 1}); !errors.Is(err, ErrNegative) {
+			t.Errorf("%s: %v, %v", name, next, err)
+		}
+	}
+}
+
 // However a bucket's changes are duplicated and reordered, and however often a
 // suffix of the input is read again, the counts are those of each relation's
-// highest version (I2-I6).
+// highest version (I2-I6), hidden ones too (C5).
 func TestApplyEqualsTheFactsAfterAnyDelivery(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		states := []topology.State{topology.Unliked, topology.Liked, topology.Disliked}
+		states := []topology.State{topology.Unliked, topology.Liked, topology.Liked, topology.Disliked}
+		hiders := []topology.Hidden{topology.Shown, topology.HiddenByRisk, topology.HiddenByPolicy}
 		type delivery struct {
 			user string
 			c    *tidemarkv1.RelationChange
@@ -145,6 +209,9 @@ func TestApplyEqualsTheFactsAfterAnyDelivery(t *testing.T) {
 		for _, user := range []string{"a", "b", "c"} {
 			for v := range rapid.IntRange(0, 5).Draw(t, "versions") {
 				c := change(uint64(v+1), rapid.SampledFrom(states).Draw(t, "state"))
+				if c.State == tidemarkv1.State(topology.Liked) {
+					c = hiddenChange(uint64(v+1), rapid.SampledFrom(hiders).Draw(t, "hidden"))
+				}
 				facts[user] = c
 				for range rapid.IntRange(1, 3).Draw(t, "copies") {
 					input = append(input, delivery{user, c})
@@ -161,6 +228,9 @@ func TestApplyEqualsTheFactsAfterAnyDelivery(t *testing.T) {
 					t.Fatalf("seq went back from %d to %d", seq, s)
 				}
 				seq = c.bucket.GetSeq()
+				if counts := topology.CountsOfBucket(c.bucket); !counts.Possible() {
+					t.Fatalf("C5: %v", counts)
+				}
 			}
 		}
 		at := 0
@@ -170,16 +240,15 @@ func TestApplyEqualsTheFactsAfterAnyDelivery(t *testing.T) {
 			at = rapid.IntRange(0, stop).Draw(t, "committed")
 		}
 		read(at, len(input))
-		var want tidemarkv1.BucketCount
+		var want topology.Counts
 		for user, f := range facts {
-			want.Active += active(f.State)
-			want.Disliked += disliked(f.State)
-			if r := c.relations[user]; r.Version != f.RelationVersion || r.State != f.State {
+			want = want.Plus(counted(f.State, f.Hidden))
+			if r := c.relations[user]; r.Version != f.RelationVersion || r.State != f.State || r.Hidden != f.Hidden || r.HiddenReason != f.HiddenReason {
 				t.Fatalf("relation %s is %v, its fact %v", user, r, f)
 			}
 		}
-		if c.bucket.GetActive() != want.Active || c.bucket.GetDisliked() != want.Disliked {
-			t.Fatalf("bucket %v, facts %v", c.bucket, &want)
+		if got := topology.CountsOfBucket(c.bucket); got != want {
+			t.Fatalf("bucket %v, facts %v", got, want)
 		}
 	})
 }
@@ -192,7 +261,9 @@ func TestSchemaReadsWhatApplyWrites(t *testing.T) {
 			Position:      &tidemarkv1.SourcePosition{Shard: rapid.Uint32().Draw(t, "shard"), Lsn: rapid.Uint64().Draw(t, "lsn")},
 			CommittedAtUs: rapid.Int64Min(0).Draw(t, "committed"),
 			Bucket: &tidemarkv1.BucketCount{Active: rapid.Int64Min(0).Draw(t, "active"), Disliked: rapid.Int64Min(0).Draw(t, "disliked"),
-				Seq: rapid.Uint64Min(1).Draw(t, "seq"), InputOffset: rapid.Int64Min(0).Draw(t, "bucket offset")},
+				Seq: rapid.Uint64Min(1).Draw(t, "seq"), InputOffset: rapid.Int64Min(0).Draw(t, "bucket offset"),
+				RiskHidden: rapid.Int64Min(0).Draw(t, "risk"), PolicyHidden: rapid.Int64Min(0).Draw(t, "policy")},
+			Hidden: tidemarkv1.Hidden(rapid.IntRange(0, 2).Draw(t, "hidden")), HiddenReason: rapid.StringN(0, 20, 64).Draw(t, "reason"),
 		}
 		value, err := (&tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Relation{Relation: r}}).MarshalVT()
 		if err != nil {

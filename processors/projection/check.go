@@ -8,7 +8,8 @@ import (
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
-// ErrNegative says that a bucket would count below zero.
+// ErrNegative says that a bucket would count below zero, or hide more than it
+// has.
 var ErrNegative = errors.New("a bucket would be negative")
 
 // decode reads a record of bucket-changes and checks that it belongs where it
@@ -43,6 +44,9 @@ func checkRelation(m topology.Manifest, r topology.Record, c *tidemarkv1.Relatio
 		return quarantine.Refuse(quarantine.InvalidVersion, "relation version is 0")
 	case c.Placement == nil:
 		return quarantine.Refuse(quarantine.MalformedRecord, "the change has no placement")
+	}
+	if no := quarantine.CheckHiding(state, topology.HidingOf(c.Hidden, c.HiddenReason)); no != nil {
+		return no
 	}
 	p := c.Placement
 	rel := topology.Relation{Kind: kind, User: c.UserId, Target: c.TargetId}

@@ -22,9 +22,14 @@ func TestDecodeRefuses(t *testing.T) {
 		spoil func(*tidemarkv1.RelationChange, *topology.Record)
 		want  quarantine.Reason
 	}{
-		"right":               {func(*tidemarkv1.RelationChange, *topology.Record) {}, 0},
-		"unknown kind":        {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.Kind = 9 }, quarantine.UnknownKind},
-		"state of other kind": {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.State = tidemarkv1.State(topology.Following) }, quarantine.UnknownState},
+		"right":                  {func(*tidemarkv1.RelationChange, *topology.Record) {}, 0},
+		"unknown kind":           {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.Kind = 9 }, quarantine.UnknownKind},
+		"state of other kind":    {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.State = tidemarkv1.State(topology.Following) }, quarantine.UnknownState},
+		"hidden by nobody known": {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.Hidden, c.HiddenReason = 257, "x" }, quarantine.InvalidHiding},
+		"hidden without why":     {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.Hidden = tidemarkv1.Hidden_HIDDEN_RISK }, quarantine.InvalidHiding},
+		"hidden though it ended": {func(c *tidemarkv1.RelationChange, _ *topology.Record) {
+			c.State, c.Hidden, c.HiddenReason = tidemarkv1.State(topology.Unliked), tidemarkv1.Hidden_HIDDEN_RISK, "x"
+		}, quarantine.InvalidHiding},
 		"version 0":           {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.RelationVersion = 0 }, quarantine.InvalidVersion},
 		"no placement":        {func(c *tidemarkv1.RelationChange, _ *topology.Record) { c.Placement = nil }, quarantine.MalformedRecord},
 		"found elsewhere":     {func(_ *tidemarkv1.RelationChange, r *topology.Record) { r.Partition = (r.Partition + 1) % 8 }, quarantine.WrongPartition},

@@ -115,6 +115,9 @@ func (g *traffic) fresh() *tidemarkv1.RelationChange {
 		Kind: tidemarkv1.Kind_KIND_LIKE, UserId: rel.User, TargetId: rel.Target, RelationVersion: version + 1,
 		State: tidemarkv1.State(state), CommittedAtUs: time.Now().UnixMicro(), Placement: g.m.Place(rel),
 	}
+	if by := topology.Hidden(g.rnd.IntN(3)); state == topology.Liked && by != topology.Shown {
+		c.Hidden, c.HiddenReason = tidemarkv1.Hidden(by), "drill"
+	}
 	g.facts[rel] = c
 	return c
 }

@@ -14,27 +14,21 @@ import (
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
-// counts are a target's counts by state.
-type counts struct{ active, disliked int64 }
-
 // difference compares facts with the projected relations, the bucket sums and
 // the newest partial counts; "" when all agree.
 func difference(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.Topology, facts map[topology.Relation]*tidemarkv1.RelationChange) string {
 	t.Helper()
-	want := map[string]counts{}
+	want := map[string]topology.Counts{}
 	for rel, f := range facts {
 		key := topology.TargetKey(rel.Kind, rel.Target)
-		c := want[key]
-		c.active += active(f.State)
-		c.disliked += disliked(f.State)
-		want[key] = c
+		want[key] = want[key].Plus(counted(f.State, f.Hidden))
 	}
 	var report []string
 	relations, buckets := readTable(t, cl, brokers, topo)
 	for rel, f := range facts {
 		p := relations[rel.Key()]
-		if p == nil || p.Version != f.RelationVersion || p.State != f.State {
-			report = append(report, fmt.Sprintf("relation %s is %v, its fact version %d state %v", rel.Key(), p, f.RelationVersion, f.State))
+		if p == nil || p.Version != f.RelationVersion || p.State != f.State || p.Hidden != f.Hidden || p.HiddenReason != f.HiddenReason {
+			report = append(report, fmt.Sprintf("relation %s is %v, its fact version %d state %v hidden %v", rel.Key(), p, f.RelationVersion, f.State, f.Hidden))
 		}
 	}
 	report = append(report, unequal("bucket sum", want, buckets)...)
@@ -54,7 +48,7 @@ func difference(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.T
 	return strings.Join(report, "\n")
 }
 
-func unequal(what string, want, have map[string]counts) (report []string) {
+func unequal(what string, want, have map[string]topology.Counts) (report []string) {
 	for key, w := range want {
 		if have[key] != w {
 			report = append(report, fmt.Sprintf("%s of %s is %+v, the facts %+v", what, key, have[key], w))
@@ -65,7 +59,7 @@ func unequal(what string, want, have map[string]counts) (report []string) {
 
 // readTable folds the projection table as a reader must: the highest version
 // of a relation, the highest seq of a bucket.
-func readTable(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.Topology) (map[string]*tidemarkv1.ProjectedRelation, map[string]counts) {
+func readTable(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.Topology) (map[string]*tidemarkv1.ProjectedRelation, map[string]topology.Counts) {
 	t.Helper()
 	relations := map[string]*tidemarkv1.ProjectedRelation{}
 	buckets := map[string]*tidemarkv1.BucketCount{}
@@ -90,16 +84,15 @@ func readTable(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.To
 			buckets[group+"|"+item] = p.Bucket
 		}
 	}
-	sums := map[string]counts{}
+	sums := map[string]topology.Counts{}
 	for name, b := range buckets {
 		target, _, _ := strings.Cut(name, "|")
-		c := sums[target]
-		sums[target] = counts{c.active + b.Active, c.disliked + b.Disliked}
+		sums[target] = sums[target].Plus(topology.CountsOfBucket(b))
 	}
 	return relations, sums
 }
 
-func readPartials(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.Topology) map[string]counts {
+func readPartials(t *testing.T, cl *kgo.Client, brokers []string, topo *topology.Topology) map[string]topology.Counts {
 	t.Helper()
 	newest := map[string]*tidemarkv1.PartialCount{}
 	for _, r := range readAll(t, cl, brokers, topo.Topic(topology.PartialCounts)) {
@@ -116,11 +109,10 @@ func readPartials(t *testing.T, cl *kgo.Client, brokers []string, topo *topology
 			newest[name] = p
 		}
 	}
-	sums := map[string]counts{}
+	sums := map[string]topology.Counts{}
 	for name, p := range newest {
 		target, _, _ := strings.Cut(name, "|")
-		c := sums[target]
-		sums[target] = counts{c.active + p.Active, c.disliked + p.Disliked}
+		sums[target] = sums[target].Plus(topology.CountsOfPartial(p))
 	}
 	return sums
 }

@@ -50,7 +50,8 @@ func (f *flusher) sum(target string) (*tidemarkv1.PartialCount, error) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	p.Active, p.Disliked, p.Seq = t.active, t.disliked, uint64(max(t.at, f.settled)+1)
+	p.Active, p.RiskHidden, p.PolicyHidden, p.Disliked = t.counts.Raw, t.counts.RiskHidden, t.counts.PolicyHidden, t.counts.Disliked
+	p.Seq = uint64(max(t.at, f.settled) + 1)
 	return p, nil
 }
 

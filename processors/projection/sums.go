@@ -1,6 +1,7 @@
 package projection
 
 import (
+	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
@@ -19,17 +20,17 @@ type sums struct {
 type sum struct {
 	// at is the changelog offset that the store had reached when the target
 	// was read; the sum includes every row up to it and all that settled since.
-	at               int64
-	active, disliked int64
-	buckets          map[uint32]bucketSum // by virtual bucket
+	at      int64
+	counts  topology.Counts
+	buckets map[uint32]bucketSum // by virtual bucket
 }
 
 type bucketSum struct {
-	active, disliked int64
-	seq              uint64
+	counts topology.Counts
+	seq    uint64
 }
 
-// maxSummedBuckets bounds the cache of one partition, about 80 bytes each.
+// maxSummedBuckets bounds the cache of one partition, about 100 bytes each.
 const maxSummedBuckets = 100_000
 
 func newSums() *sums { return &sums{targets: map[string]*sum{}} }
@@ -50,8 +51,7 @@ func (s *sums) set(t *sum, bucket uint32, b bucketSum) {
 		s.buckets++
 	}
 	t.buckets[bucket] = b
-	t.active += b.active - old.active
-	t.disliked += b.disliked - old.disliked
+	t.counts = t.counts.Plus(b.counts).Minus(old.counts)
 }
 
 // enter makes room and a place for a target that is about to be read.
@@ -95,5 +95,5 @@ func readBucketSum(value []byte) bucketSum {
 	if err := b.UnmarshalVT(value); err != nil {
 		return bucketSum{} // the store has refused what cannot be decoded
 	}
-	return bucketSum{b.Active, b.Disliked, b.Seq}
+	return bucketSum{topology.CountsOfBucket(&b), b.Seq}
 }

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
@@ -20,12 +21,13 @@ func TestSumsEqualTheStore(t *testing.T) {
 		settle := func(target string) {
 			seq++
 			bucket := uint32(rapid.IntRange(0, 3).Draw(t, "bucket"))
-			b := bucketSum{active: int64(rapid.IntRange(0, 9).Draw(t, "active")), disliked: 1, seq: seq}
+			drawn := rapid.Int64Range(0, 9)
+			b := bucketSum{topology.Counts{Raw: drawn.Draw(t, "raw"), RiskHidden: drawn.Draw(t, "risk"), PolicyHidden: drawn.Draw(t, "policy"), Disliked: 1}, seq}
 			if store[target] == nil {
 				store[target] = map[uint32]bucketSum{}
 			}
 			store[target][bucket] = b
-			value, err := (&tidemarkv1.BucketCount{Active: b.active, Disliked: b.disliked, Seq: b.seq}).MarshalVT()
+			value, err := (&tidemarkv1.BucketCount{Active: b.counts.Raw, RiskHidden: b.counts.RiskHidden, PolicyHidden: b.counts.PolicyHidden, Disliked: b.counts.Disliked, Seq: b.seq}).MarshalVT()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -55,13 +57,12 @@ func TestSumsEqualTheStore(t *testing.T) {
 				s.load(entered, read, int64(seq))
 			}
 			for target, sum := range s.targets {
-				var want bucketSum
+				var want topology.Counts
 				for _, b := range store[target] {
-					want.active += b.active
-					want.disliked += b.disliked
+					want = want.Plus(b.counts)
 				}
-				if sum.active != want.active || sum.disliked != want.disliked {
-					t.Fatalf("sum of %s is %d, %d; the store's %d, %d", target, sum.active, sum.disliked, want.active, want.disliked)
+				if sum.counts != want {
+					t.Fatalf("sum of %s is %v; the store's %v", target, sum.counts, want)
 				}
 			}
 		}
