@@ -13,5 +13,9 @@ func openRedis(cfg config.Config, timeout time.Duration) (*cache.Client, error) 
 	if err != nil {
 		return nil, err
 	}
-	return cache.Open(cache.Config{URL: cfg.Redis, TLS: tls, Timeout: timeout})
+	credentials, err := cfg.CacheCredentials()
+	if err != nil {
+		return nil, err
+	}
+	return cache.Open(cache.Config{URL: cfg.Redis, TLS: tls, Credentials: credentials, Timeout: timeout})
 }

@@ -25,6 +25,8 @@ type Config struct {
 	// TLS of a rediss:// URL; nil: the system's authorities, and no certificate of
 	// this side.
 	TLS *tlsfiles.Client
+	// Credentials say who comes, for each new connection; nil: whom the URL names.
+	Credentials func(context.Context) (user, password string, err error)
 	// Timeout of connecting and of each pipeline; default DefaultTimeout. The
 	// deadline of a call's context counts too.
 	Timeout time.Duration
@@ -109,6 +111,7 @@ func (c *Client) open(cfg Config) error {
 		if cfg.TLS != nil {
 			o.Dialer = cfg.TLS.Dial
 		}
+		o.CredentialsProviderContext = cfg.Credentials
 		o.MaxRedirects = 2
 		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
 		o.Protocol, o.DialerRetries, o.ContextTimeoutEnabled, o.PoolSize = 2, 1, true, cfg.Connections
@@ -124,6 +127,7 @@ func (c *Client) open(cfg Config) error {
 	if cfg.TLS != nil {
 		o.Dialer = cfg.TLS.Dial
 	}
+	o.CredentialsProviderContext = cfg.Credentials
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = cfg.Timeout, cfg.Timeout, cfg.Timeout, cfg.Timeout
 	o.Protocol, o.DialerRetries, o.MaxRetries, o.ContextTimeoutEnabled, o.PoolSize = 2, 1, -1, true, cfg.Connections
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}

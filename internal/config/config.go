@@ -45,6 +45,8 @@ type Config struct {
 	// RedisTLS is how a rediss:// URL is reached, if not with the system's
 	// authorities.
 	RedisTLS TLS `koanf:"redis_tls"`
+	// RedisAuth shows the nodes who comes, if the URL does not.
+	RedisAuth RedisAuth `koanf:"redis_auth"`
 
 	Cache    Cache    `koanf:"cache"`
 	API      API      `koanf:"api"`

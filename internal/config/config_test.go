@@ -47,7 +47,7 @@ func TestExample(t *testing.T) {
 		}
 	}
 	d := Default()
-	c.Postgres, c.Control, c.Kafka, c.Redis, c.RedisTLS, c.Auth = d.Postgres, d.Control, d.Kafka, d.Redis, d.RedisTLS, d.Auth
+	c.Postgres, c.Control, c.Kafka, c.Redis, c.RedisTLS, c.RedisAuth, c.Auth = d.Postgres, d.Control, d.Kafka, d.Redis, d.RedisTLS, d.RedisAuth, d.Auth
 	if !reflect.DeepEqual(c, d) {
 		t.Errorf("example.yaml has\n%+v, the defaults are\n%+v", c, d)
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -102,12 +103,52 @@ func (c Config) validateRedis(p *problems) {
 		p.add("redis", "is not a redis:// or rediss:// URL")
 		return
 	}
+	c.RedisAuth.validate(p, u)
 	if u.Query().Has("skip_verify") {
 		p.add("redis", "has skip_verify in its URL, with which anyone may answer in its place: give redis_tls.ca_file instead")
 	}
 	if c.RedisTLS.Enabled && u.Scheme != "rediss" {
 		p.add("redis", "is a redis:// URL, which means no TLS, but redis_tls.enabled is true: write rediss://, or switch redis_tls off")
 	}
+}
+
+// RedisAuth shows Redis who comes.
+type RedisAuth struct {
+	// User of the access control list; empty: the default user.
+	User string `koanf:"user"`
+	// PasswordFile holds the user's password, and is read again for each new
+	// connection.
+	PasswordFile string `koanf:"password_file"`
+}
+
+func (a RedisAuth) validate(p *problems, at *url.URL) {
+	if a == (RedisAuth{}) {
+		return
+	}
+	if a.PasswordFile == "" {
+		p.add("redis_auth.password_file", "is empty: name a file that holds the password of redis_auth.user")
+	}
+	if at.User != nil {
+		p.add("redis_auth", "and the URL of redis both say who comes: keep one")
+	}
+	if at.Scheme == "redis" && slices.ContainsFunc(append(at.Query()["addr"], at.Host), leavesMachine) {
+		p.add("redis_auth.password_file", "would be sent readable: write rediss:// in the URL of redis")
+	}
+}
+
+// CacheCredentials are read for each new connection to Redis; nil if the URL has
+// them, or nobody asks.
+func (c Config) CacheCredentials() (func(context.Context) (user, password string, err error), error) {
+	a := c.RedisAuth
+	if a == (RedisAuth{}) {
+		return nil, nil
+	}
+	read := func(context.Context) (string, string, error) {
+		password, err := readPassword("redis_auth.password_file", a.PasswordFile)
+		return a.User, password, err
+	}
+	_, _, err := read(context.Background())
+	return read, err
 }
 
 // Access is how the brokers are reached; nil when neither TLS nor SASL is on.
@@ -126,15 +167,19 @@ func (k Kafka) Access() (*kafkaaccess.Access, error) {
 	return access, nil
 }
 
-// password reads it; white space at the file's ends does not count.
 func (s SASL) password() (string, error) {
-	b, err := os.ReadFile(s.PasswordFile)
+	return readPassword("kafka.sasl.password_file", s.PasswordFile)
+}
+
+// readPassword leaves out white space at the file's ends.
+func readPassword(setting, file string) (string, error) {
+	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("reading kafka.sasl.password_file: %w", err)
+		return "", fmt.Errorf("reading %s: %w", setting, err)
 	}
 	password := strings.TrimSpace(string(b))
 	if password == "" {
-		return "", fmt.Errorf("reading kafka.sasl.password_file: %s is empty", s.PasswordFile)
+		return "", fmt.Errorf("reading %s: %s is empty", setting, file)
 	}
 	return password, nil
 }

@@ -17,15 +17,19 @@ import (
 // answers, line by line.
 func (r *RedisServer) Command(ctx context.Context, args ...string) (string, error) {
 	_, port, _ := strings.Cut(r.Addr, ":")
-	out, err := redisCLI(ctx, append([]string{"-p", port}, args...)...)
+	out, err := redisCLI(ctx, r.cfg.TLS, append([]string{"-p", port}, args...)...)
 	if err != nil {
 		return "", fmt.Errorf("redis-server at %s: %v: %w", r.Addr, args, err)
 	}
 	return out, nil
 }
 
-func redisCLI(ctx context.Context, args ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, "redis-cli", append([]string{"-e"}, args...)...).CombinedOutput()
+func redisCLI(ctx context.Context, tls *RedisTLS, args ...string) (string, error) {
+	all := []string{"-e"}
+	if tls != nil {
+		all = append(all, "--tls", "--cacert", tls.CA, "--cert", tls.Cert, "--key", tls.Key)
+	}
+	out, err := exec.CommandContext(ctx, "redis-cli", append(all, args...)...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("redis-cli: %w: %.400s", err, out)
 	}
@@ -38,18 +42,29 @@ type RedisClusterConfig struct {
 	Dir string
 	// Replicas of each master.
 	Replicas int
+	// TLS of clients and between nodes; nil: none.
+	TLS *RedisTLS
+	// Args follow those that make nodes of a cluster.
+	Args []string
 }
 
 // RedisCluster is a Redis Cluster of this machine: three masters, then their
 // replicas.
-type RedisCluster struct{ Nodes []*RedisServer }
+type RedisCluster struct {
+	Nodes []*RedisServer
+
+	scheme string
+}
 
 const clusterMasters = 3
 
 // StartRedisCluster starts the nodes and waits until every one serves, and every
 // replica is in step with its master.
 func StartRedisCluster(ctx context.Context, cfg RedisClusterConfig) (c *RedisCluster, err error) {
-	c = new(RedisCluster)
+	c = &RedisCluster{scheme: "redis"}
+	if cfg.TLS != nil {
+		c.scheme = "rediss"
+	}
 	defer func() {
 		if err != nil {
 			_ = c.Stop()
@@ -65,16 +80,16 @@ func StartRedisCluster(ctx context.Context, cfg RedisClusterConfig) (c *RedisClu
 		if err != nil {
 			return c, fmt.Errorf("starting a Redis Cluster: %w", err)
 		}
-		node, err := StartRedisServer(ctx, RedisServerConfig{Dir: dir, Port: port, Args: []string{
+		node, err := StartRedisServer(ctx, RedisServerConfig{Dir: dir, Port: port, TLS: cfg.TLS, Args: append([]string{
 			"--cluster-enabled", "yes", "--cluster-node-timeout", "1500", "--cluster-config-file", "nodes.conf", "--repl-diskless-sync-delay", "0",
-		}})
+		}, cfg.Args...)})
 		if err != nil {
 			return c, err
 		}
 		c.Nodes = append(c.Nodes, node)
 		create = append(create, node.Addr)
 	}
-	if _, err := redisCLI(ctx, append(create, "--cluster-replicas", strconv.Itoa(cfg.Replicas), "--cluster-yes")...); err != nil {
+	if _, err := redisCLI(ctx, cfg.TLS, append(create, "--cluster-replicas", strconv.Itoa(cfg.Replicas), "--cluster-yes")...); err != nil {
 		return c, fmt.Errorf("making a Redis Cluster: %w", err)
 	}
 	for _, node := range c.Nodes {
@@ -124,7 +139,7 @@ func (c *RedisCluster) serves(ctx context.Context, node *RedisServer, replicas i
 
 // URL names every master.
 func (c *RedisCluster) URL() string {
-	return "redis://" + c.Nodes[0].Addr + "?addr=" + c.Nodes[1].Addr + "&addr=" + c.Nodes[2].Addr
+	return c.scheme + "://" + c.Nodes[0].Addr + "?addr=" + c.Nodes[1].Addr + "&addr=" + c.Nodes[2].Addr
 }
 
 // Stop ends every node.

@@ -21,9 +21,15 @@ type RedisServerConfig struct {
 	Dir string
 	// Port to listen on; 0 takes a free one.
 	Port int
+	// TLS has the server speak nothing else, and believe whoever CA signed; nil:
+	// none.
+	TLS *RedisTLS
 	// Args follow the defaults, which persist nothing.
 	Args []string
 }
+
+// RedisTLS are PEM files by name. Cert and Key are the server's, and redis-cli's.
+type RedisTLS struct{ CA, Cert, Key string }
 
 // RedisServer is a redis-server of this machine, in a process that ends with
 // this one.
@@ -57,10 +63,8 @@ func StartRedisServer(ctx context.Context, cfg RedisServerConfig) (*RedisServer,
 
 // Start starts a server that was stopped or killed again, at the same place.
 func (r *RedisServer) Start(ctx context.Context) (err error) {
-	args := append([]string{
-		"--port", strconv.Itoa(r.cfg.Port), "--bind", "127.0.0.1", "--dir", r.cfg.Dir,
-		"--save", "", "--appendonly", "no", "--loglevel", "warning",
-	}, r.cfg.Args...)
+	args := append(r.listen(), "--bind", "127.0.0.1", "--dir", r.cfg.Dir, "--save", "", "--appendonly", "no", "--loglevel", "warning")
+	args = append(args, r.cfg.Args...)
 	r.out = new(bytes.Buffer)
 	r.cmd = exec.Command("redis-server", args...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
@@ -80,6 +84,17 @@ func (r *RedisServer) Start(ctx context.Context) (err error) {
 			return fmt.Errorf("waiting for redis-server: %w", ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
+	}
+}
+
+func (r *RedisServer) listen() []string {
+	port := strconv.Itoa(r.cfg.Port)
+	if r.cfg.TLS == nil {
+		return []string{"--port", port}
+	}
+	return []string{
+		"--port", "0", "--tls-port", port, "--tls-replication", "yes", "--tls-cluster", "yes",
+		"--tls-ca-cert-file", r.cfg.TLS.CA, "--tls-cert-file", r.cfg.TLS.Cert, "--tls-key-file", r.cfg.TLS.Key,
 	}
 }
 

@@ -28,9 +28,28 @@ func Redis(t testing.TB) string {
 // its program the test is skipped.
 func RedisServer(t testing.TB, args ...string) *embedded.RedisServer {
 	t.Helper()
+	return redisServer(t, embedded.RedisServerConfig{Args: args})
+}
+
+// RedisServerTLS starts a real one that speaks TLS alone and answers only those
+// whose certificate ca signed.
+func RedisServerTLS(t testing.TB, ca *Authority, args ...string) *embedded.RedisServer {
+	t.Helper()
+	return redisServer(t, embedded.RedisServerConfig{TLS: redisTLS(t, ca), Args: args})
+}
+
+func redisTLS(t testing.TB, ca *Authority) *embedded.RedisTLS {
+	t.Helper()
+	cert, key := ca.Issue(t, Certificate{})
+	return &embedded.RedisTLS{CA: ca.File, Cert: cert, Key: key}
+}
+
+func redisServer(t testing.TB, cfg embedded.RedisServerConfig) *embedded.RedisServer {
+	t.Helper()
+	cfg.Dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := embedded.StartRedisServer(ctx, embedded.RedisServerConfig{Dir: t.TempDir(), Args: args})
+	r, err := embedded.StartRedisServer(ctx, cfg)
 	if errors.Is(err, embedded.ErrNoRedisServer) {
 		t.Skip(err)
 	}
@@ -45,9 +64,21 @@ func RedisServer(t testing.TB, args ...string) *embedded.RedisServer {
 // serves every slot. replicas of each can be added.
 func RedisCluster(t testing.TB, replicas int) *embedded.RedisCluster {
 	t.Helper()
+	return redisCluster(t, embedded.RedisClusterConfig{Replicas: replicas})
+}
+
+// RedisClusterTLS is one whose nodes speak TLS alone, among themselves too.
+func RedisClusterTLS(t testing.TB, ca *Authority, args ...string) *embedded.RedisCluster {
+	t.Helper()
+	return redisCluster(t, embedded.RedisClusterConfig{TLS: redisTLS(t, ca), Args: args})
+}
+
+func redisCluster(t testing.TB, cfg embedded.RedisClusterConfig) *embedded.RedisCluster {
+	t.Helper()
+	cfg.Dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := embedded.StartRedisCluster(ctx, embedded.RedisClusterConfig{Dir: t.TempDir(), Replicas: replicas})
+	c, err := embedded.StartRedisCluster(ctx, cfg)
 	if errors.Is(err, embedded.ErrNoRedisServer) {
 		t.Skip(err)
 	}
