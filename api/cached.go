@@ -61,8 +61,9 @@ type CachedRelations struct {
 	running []chan struct{} // by shard
 	waiting []atomic.Int64  // by shard
 
-	reads   *prometheus.CounterVec
-	refused prometheus.Counter
+	reads     *prometheus.CounterVec
+	fallbacks *prometheus.CounterVec
+	refused   prometheus.Counter
 }
 
 // NewCachedRelations makes one.
@@ -81,9 +82,13 @@ func NewCachedRelations(cfg CachedConfig) (*CachedRelations, error) {
 	for _, result := range []string{"hit", "miss", "late", "bypass"} {
 		c.reads.WithLabelValues(result)
 	}
+	c.fallbacks = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_cache_fallbacks_total", Help: "Queries that the cache could not answer whole: read (from their shard) or shared (the answer of the same question, which was being read)."}, []string{"result"})
+	for _, result := range []string{"read", "shared"} {
+		c.fallbacks.WithLabelValues(result)
+	}
 	c.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cache_fallback_refused_total", Help: "Queries that were refused because too many waited for their shard already."})
 	if cfg.Registerer != nil {
-		if err := errors.Join(cfg.Registerer.Register(c.reads), cfg.Registerer.Register(c.refused)); err != nil {
+		if err := errors.Join(cfg.Registerer.Register(c.reads), cfg.Registerer.Register(c.fallbacks), cfg.Registerer.Register(c.refused)); err != nil {
 			return nil, fmt.Errorf("registering the cache's metrics: %w", err)
 		}
 	}
@@ -150,6 +155,9 @@ func (c *CachedRelations) count(cached []cache.Cached, least []uint64, asked int
 	c.reads.WithLabelValues("late").Add(late)
 }
 
+// Away says whether the cache is done without since it fails.
+func (c *CachedRelations) Away() bool { return c.breaker.Open() }
+
 // ask asks the cache; nil when it is done without.
 func (c *CachedRelations) ask(ctx context.Context, user string, kind topology.Kind, targets []string) (cache.Generation, []cache.Cached) {
 	g, ok := c.cfg.Active()
@@ -175,7 +183,9 @@ func (c *CachedRelations) fallBack(ctx context.Context, user string, kind topolo
 		return c.bounded(ctx, user, kind, targets)
 	}
 	key := kind.String() + "\x00" + user + "\x00" + strings.Join(targets, "\x00")
+	var mine atomic.Bool
 	answer := c.flights.DoChan(key, func() (any, error) {
+		mine.Store(true)
 		// Whoever came first may leave; the others still wait.
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), sharedReadTimeout)
 		defer cancel()
@@ -185,6 +195,9 @@ func (c *CachedRelations) fallBack(ctx context.Context, user string, kind topolo
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case a := <-answer:
+		if !mine.Load() {
+			c.fallbacks.WithLabelValues("shared").Inc()
+		}
 		if a.Err != nil {
 			return nil, a.Err
 		}
@@ -209,5 +222,6 @@ func (c *CachedRelations) bounded(ctx context.Context, user string, kind topolog
 	}
 	c.waiting[shard].Add(-1)
 	defer func() { <-c.running[shard] }()
+	c.fallbacks.WithLabelValues("read").Inc()
 	return c.cfg.Facts.States(ctx, user, kind, targets)
 }

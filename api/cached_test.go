@@ -211,6 +211,9 @@ func TestAFailingCacheIsDoneWithout(t *testing.T) {
 					}
 					time.Sleep(time.Millisecond)
 				}
+				if !r.Away() {
+					t.Error("the cache does not count as away")
+				}
 				if s.calls > 12 {
 					t.Errorf("the cache was asked %d times in %v", s.calls, time.Since(start))
 				}
@@ -222,6 +225,9 @@ func TestAFailingCacheIsDoneWithout(t *testing.T) {
 				}
 				if s.calls != before+10 {
 					t.Errorf("a cache that answers again was asked %d of 10 times", s.calls-before)
+				}
+				if r.Away() {
+					t.Error("a cache that answers counts as away")
 				}
 			})
 		})
@@ -275,6 +281,9 @@ func TestFallbackIsBoundedAndShared(t *testing.T) {
 		done.Wait()
 		if most > 2 {
 			t.Errorf("%d reads at a time, 2 are allowed", most)
+		}
+		if shared := valueOf(t, r.fallbacks.WithLabelValues("shared")); shared != 49 {
+			t.Errorf("%v of 49 were answered with another's read", shared)
 		}
 		// 2 run (one of them for all 50), 32 wait; 5 s is how long a shared read may
 		// wait, so that some end without an answer.

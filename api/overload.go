@@ -61,36 +61,74 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, handle func(http.Res
 	return handle(w, r)
 }
 
-// BoundedReads are the facts for queries: at the level bound-reads only few reads
-// of a shard go on at a time, and the others are refused at once, so that the
-// shard has room for commands.
+// BoundedReads are the reads of shards for queries: at the level bound-reads only
+// few of a shard go on at a time, and the others are refused at once, so that the
+// shard has room for commands. A quarter of the few, and at least one, is for
+// lists, and for nothing else: neither takes the other's.
 type BoundedReads struct {
-	facts RelationReader
-	guard *overload.Guard
-	shard func(user string) int
-	few   []chan struct{} // by shard
+	guard  *overload.Guard
+	shard  func(user string) int
+	states []chan struct{} // by shard
+	lists  []chan struct{} // by shard
 }
 
-// NewBoundedReads makes one that lets few reads of each of the shards go on.
-func NewBoundedReads(facts RelationReader, guard *overload.Guard, shard func(user string) int, shards, few int) *BoundedReads {
-	b := &BoundedReads{facts: facts, guard: guard, shard: shard}
+// listsShare of the few reads of a shard is for lists.
+const listsShare = 4
+
+// FewestReads are the least that BoundedReads has room for: a state and a list.
+const FewestReads = 2
+
+// NewBoundedReads makes one that lets few reads, at least FewestReads, of each of
+// the shards go on.
+func NewBoundedReads(guard *overload.Guard, shard func(user string) int, shards, few int) *BoundedReads {
+	b := &BoundedReads{guard: guard, shard: shard}
+	few = max(few, FewestReads)
+	lists := max(1, few/listsShare)
 	for range shards {
-		b.few = append(b.few, make(chan struct{}, few))
+		b.states = append(b.states, make(chan struct{}, few-lists))
+		b.lists = append(b.lists, make(chan struct{}, lists))
 	}
 	return b
 }
 
-// States reads as RelationReader has it.
-func (b *BoundedReads) States(ctx context.Context, user string, kind topology.Kind, targets []string) ([]relations.Fact, error) {
+// bounded reads if there is room.
+func bounded[T any](b *BoundedReads, rooms []chan struct{}, user string, read func() (T, error)) (none T, err error) {
 	if b.guard.Level() < overload.BoundReads {
-		return b.facts.States(ctx, user, kind, targets)
+		return read()
 	}
 	shard := b.shard(user)
 	select {
-	case b.few[shard] <- struct{}{}:
-		defer func() { <-b.few[shard] }()
-		return b.facts.States(ctx, user, kind, targets)
+	case rooms[shard] <- struct{}{}:
+		defer func() { <-rooms[shard] }()
+		return read()
 	default:
-		return nil, fmt.Errorf("%w: under overload only %d reads of shard %d go on at a time", relations.ErrUnavailable, cap(b.few[shard]), shard)
+		b.guard.Refused()
+		return none, fmt.Errorf("%w: under overload only %d such reads of shard %d go on at a time", relations.ErrUnavailable, cap(rooms[shard]), shard)
 	}
+}
+
+// States bounds reads of states.
+func (b *BoundedReads) States(facts RelationReader) RelationReader { return boundedStates{b, facts} }
+
+type boundedStates struct {
+	*BoundedReads
+	facts RelationReader
+}
+
+// States reads as RelationReader has it.
+func (s boundedStates) States(ctx context.Context, user string, kind topology.Kind, targets []string) ([]relations.Fact, error) {
+	return bounded(s.BoundedReads, s.states, user, func() ([]relations.Fact, error) { return s.facts.States(ctx, user, kind, targets) })
+}
+
+// Lists bounds reads of what users are in a state to.
+func (b *BoundedReads) Lists(users UserLister) UserLister { return boundedLists{b, users} }
+
+type boundedLists struct {
+	*BoundedReads
+	users UserLister
+}
+
+// List reads as UserLister has it.
+func (l boundedLists) List(ctx context.Context, q relations.ListQuery) (relations.ListPage, error) {
+	return bounded(l.BoundedReads, l.lists, q.User, func() (relations.ListPage, error) { return l.users.List(ctx, q) })
 }

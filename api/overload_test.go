@@ -88,27 +88,55 @@ func TestLevelRefuse(t *testing.T) {
 	}
 }
 
+// heldReads are reads of a shard that stay there until the test lets them go.
+type heldReads struct {
+	inside chan struct{}
+	held   chan struct{}
+}
+
+func (h heldReads) wait() { h.inside <- struct{}{}; <-h.held }
+
+func (h heldReads) States(context.Context, string, topology.Kind, []string) ([]relations.Fact, error) {
+	h.wait()
+	return nil, nil
+}
+
+func (h heldReads) List(context.Context, relations.ListQuery) (relations.ListPage, error) {
+	h.wait()
+	return relations.ListPage{}, nil
+}
+
+// Of a shard few reads go on at a time; those of lists and of states have their
+// own room, so that neither starves the other.
 func TestLevelBoundReads(t *testing.T) {
+	const few, states, lists = 8, 6, 2
 	for _, level := range []overload.Level{overload.TightLimits, overload.BoundReads} {
 		ta := guarded(t, &level)
-		inside, held := make(chan struct{}, 3), make(chan struct{})
-		facts := NewBoundedReads(readerFunc(func(context.Context, string, topology.Kind, []string) ([]relations.Fact, error) {
-			inside <- struct{}{}
-			<-held
-			return nil, nil
-		}), ta.api.guard, ta.api.shard, 1, 2)
-		errs := make(chan error, 3)
-		read := func() { _, err := facts.States(t.Context(), "u7", topology.Like, []string{"V1"}); errs <- err }
-		go read()
-		go read()
-		<-inside
-		<-inside
-		go read()
-		if level < overload.BoundReads {
-			<-inside
-		} else if err := <-errs; !errors.Is(err, relations.ErrUnavailable) {
-			t.Errorf("a third read: %v", err)
+		shard := heldReads{make(chan struct{}, 2*few), make(chan struct{})}
+		b := NewBoundedReads(ta.api.guard, ta.api.shard, 1, few)
+		read, list := b.States(shard), b.Lists(shard)
+		for _, sort := range []struct {
+			name string
+			room int
+			read func() error
+		}{
+			{"states", states, func() error { _, err := read.States(t.Context(), "u7", topology.Like, []string{"V1"}); return err }},
+			{"lists", lists, func() error { _, err := list.List(t.Context(), relations.ListQuery{User: "u7"}); return err }},
+		} {
+			errs := make(chan error, sort.room+1)
+			for range sort.room {
+				go func() { errs <- sort.read() }()
+			}
+			for range sort.room {
+				<-shard.inside
+			}
+			go func() { errs <- sort.read() }()
+			if level < overload.BoundReads {
+				<-shard.inside
+			} else if err := <-errs; !errors.Is(err, relations.ErrUnavailable) {
+				t.Errorf("one read of %s more: %v", sort.name, err)
+			}
 		}
-		close(held)
+		close(shard.held)
 	}
 }

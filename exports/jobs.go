@@ -56,11 +56,7 @@ func SpecOf(j control.ExportJob) Spec {
 // Run works until ctx ends; it returns nil then.
 func (r *Runner) Run(ctx context.Context) error {
 	log := r.Logger.With("component", "exports")
-	for ctx.Err() == nil {
-		if r.Paused != nil && r.Paused() {
-			pause.For(ctx, queuePause)
-			continue
-		}
+	for pause.While(ctx, r.Paused) {
 		j, err := r.Queue.ClaimExport(ctx, r.Name, jobLease)
 		if err == nil {
 			r.job(ctx, j, log.With("job", j.ID))

@@ -27,6 +27,9 @@ type RetentionConfig struct {
 	// Report is told after each look what keeps partitions that are older than
 	// their retention; "" when nothing does. Optional.
 	Report func(detail string)
+	// Paused tells that no partition is to be dropped now; nil: none ever is. What
+	// stays is dropped later.
+	Paused func() bool
 	// Interval between two looks: 10 min.
 	Interval   time.Duration
 	Logger     *slog.Logger          // nil discards
@@ -90,6 +93,9 @@ const retentionKey = 0x74646d6b64726f70
 func (r *Retention) Run(ctx context.Context) error {
 	failing := false
 	for {
+		if !pause.While(ctx, r.config.Paused) {
+			return nil
+		}
 		err := r.look(ctx)
 		if ctx.Err() != nil {
 			return nil

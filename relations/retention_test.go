@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +215,44 @@ func TestCommandPartitionsGoByTheirOwnRetention(t *testing.T) {
 	}
 	if mustSet(t, s, c).Replayed {
 		t.Error("the operation is still known")
+	}
+}
+
+func TestPausedRetentionDropsLater(t *testing.T) {
+	o := newOld(t)
+	var paused atomic.Bool
+	paused.Store(true)
+	asked := make(chan struct{})
+	o.config.Outbox = time.Nanosecond // yesterday's rows are older than that
+	o.config.Paused = func() bool {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return paused.Load()
+	}
+	r, err := NewRetention(o.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	<-asked
+	<-asked
+	if !o.partitions("outbox")[o.yesterday()] {
+		t.Error("a partition was dropped while nothing was to be")
+	}
+	paused.Store(false)
+	testenv.Eventually(t, 20*time.Second, func() error {
+		if o.partitions("outbox")[o.yesterday()] {
+			return fmt.Errorf("yesterday's partition is still there: %q", o.reported)
+		}
+		return nil
+	})
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

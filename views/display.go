@@ -217,6 +217,16 @@ func (d *Display) Progress() (Progress, error) {
 	return includes.all, nil
 }
 
+// Lag is how old the oldest seal is that every count includes; ok is false while
+// that is not known.
+func (d *Display) Lag() (lag time.Duration, ok bool) {
+	p, err := d.Progress()
+	if err != nil || !p.Complete {
+		return 0, false
+	}
+	return staleness(d.now(), oldest(p.AsOf, len(p.AsOf))), true
+}
+
 func (d *Display) entry(t target) (*entry, error) {
 	if e, ok := d.cache.GetIfPresent(t); ok {
 		return e, nil

@@ -166,3 +166,16 @@ func FuzzUpdate(f *testing.F) {
 		}
 	})
 }
+
+// The lag is that of the oldest shard, and unknown while one is.
+func TestLagIsThatOfTheOldestSeal(t *testing.T) {
+	d, m := testDisplay(t)
+	if lag, ok := d.Lag(); ok {
+		t.Errorf("lag %v, although nothing is known", lag)
+	}
+	m.sealAll(1, 2, 3)
+	oldest := mustCount(t, d, "V1").AsOf[0].SealedAt
+	if lag, ok := d.Lag(); !ok || lag != testNow.Sub(oldest) {
+		t.Errorf("lag %v, %v; the oldest seal is of %v, it is %v", lag, ok, oldest, testNow)
+	}
+}

@@ -59,8 +59,7 @@ const hintBuffer = 4096
 
 // cachedFacts has queries ask the cache first, if that is wanted. Readiness does
 // not ask for it.
-func (b *builder) cachedFacts(ctx context.Context, committed *relations.Store, guard *overload.Guard) (api.RelationReader, error) {
-	store := api.NewBoundedReads(committed, guard, b.shards.Shard, b.cfg.Shards, max(1, b.cfg.Cache.FallbackReads/tightFactor))
+func (b *builder) cachedFacts(ctx context.Context, store api.RelationReader) (api.RelationReader, error) {
 	if b.cfg.Redis == "" || !b.cfg.Cache.ReadRelations {
 		return store, nil
 	}
@@ -88,6 +87,13 @@ func (b *builder) cachedFacts(ctx context.Context, committed *relations.Store, g
 	if err != nil {
 		return nil, err
 	}
+	b.signals = append(b.signals, func() overload.Signal {
+		s := overload.Signal{Name: "cache-away", Limit: 1, Most: overload.PauseConsumers}
+		if cached.Away() {
+			s.Value = 1
+		}
+		return s
+	})
 	if b.weak.Has(gokakit.WithoutLeast) {
 		return struct{ api.RelationReader }{cached}, nil
 	}

@@ -57,6 +57,7 @@ func (b *builder) countReader(ctx context.Context) (api.CountReader, error) {
 		}); err != nil {
 			return nil, err
 		}
+		b.signals = append(b.signals, countLag(view, b.cfg.Overload.CountLag))
 		if source == config.CountsFromView {
 			b.addKafka("view", view.Run, view.Ready)
 			return view, nil

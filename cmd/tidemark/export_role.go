@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidemark/tidemark/api"
 	"github.com/tidemark/tidemark/exports"
-	"github.com/tidemark/tidemark/internal/overload"
 )
 
 // exports serves export jobs and runs them, if there is a folder for their
@@ -32,7 +31,7 @@ func (b *builder) exports(ctx context.Context, a *api.API) error {
 	if err != nil {
 		return err
 	}
-	runner := &exports.Runner{Paused: func() bool { return shared.atLeast(overload.PauseConsumers) }, Queue: db, Source: source.Config, Dir: b.cfg.Exports.Dir, Name: name, Logger: b.log}
+	runner := &exports.Runner{Paused: shared.consumersPaused, Queue: db, Source: source.Config, Dir: b.cfg.Exports.Dir, Name: name, Logger: b.log}
 	b.add("exports", runner.Run, always)
 	return nil
 }

@@ -30,6 +30,7 @@ type feedRig struct {
 	store *relations.Store
 	db    *pgx.Conn // of the shard
 	ctl   *pgx.Conn
+	web   *running // commands
 	count *running // projection and display
 	ops   int      // made so far
 }
@@ -64,7 +65,8 @@ func newFeedRig(t *testing.T, change func(*config.Config)) *feedRig {
 	}
 	t.Cleanup(r.store.Close)
 	r.db, r.ctl = r.connect(r.cfg.Postgres[0]), r.connect(r.cfg.Control)
-	r.run("commands").await(t, readyLine)
+	r.web = r.run("commands")
+	r.web.await(t, readyLine)
 	r.count = r.run("projection", "likers", "display")
 	r.count.await(t, readyLine)
 	return r

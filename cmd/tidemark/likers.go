@@ -41,7 +41,8 @@ func newLikersBackfill() *cobra.Command {
 		Long: "Read every relation of every shard and write it, with its version and time, into the stream that\n" +
 			"the reverse index follows. Commands go on meanwhile, and it may be done again or begun anew: the index\n" +
 			"takes nothing of a version that it has. Lists that are read before the end may lack old entries.\n" +
-			"`tidemark verify` names what is missing (liker-below), before and after.\n\n" +
+			"`tidemark verify` names what is missing (liker-below), before and after. While the deployment is at\n" +
+			"overload level pause-consumers or above it waits.\n\n" +
 			"Without --execute it only counts what it would write.",
 		Args: noArgs,
 	}
@@ -99,13 +100,22 @@ func (b backfill) run(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	defer client.Close()
-	if err := b.audit(ctx, cfg); err != nil {
+	db, err := control.Open(ctx, cfg.Control)
+	if err != nil {
 		return err
 	}
+	defer db.Close()
+	if err := b.audit(ctx, cfg, db); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	shared := newLevels(db, "")
+	go func() { _ = shared.run(ctx) }() // it returns nil when ctx ends
 	m := b.scr.meter("backfill", 0)
 	defer m.end()
 	sent, err := likers.Backfill(ctx, likers.BackfillConfig{
-		Client: client, Topology: topo, Reverse: reverse, Facts: facts, Rate: b.rate,
+		Client: client, Topology: topo, Reverse: reverse, Facts: facts, Rate: b.rate, Paused: shared.consumersPaused,
 		Progress: func(n int64) { m.set(n, fmt.Sprintf("%d relations written", n)) },
 	})
 	if err != nil {
@@ -128,12 +138,7 @@ func (b backfill) count(ctx context.Context, facts func(context.Context, func(li
 	return err
 }
 
-func (b backfill) audit(ctx context.Context, cfg config.Config) error {
-	db, err := control.Open(ctx, cfg.Control)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
+func (b backfill) audit(ctx context.Context, cfg config.Config, db *control.DB) error {
 	return db.Audit(ctx, control.Entry{Who: b.by, Action: "likers backfill", Subject: cfg.Prefix, Reason: "relations from before the reverse index", Detail: map[string]any{"rate": b.rate}})
 }
 

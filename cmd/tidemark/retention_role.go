@@ -10,12 +10,16 @@ import (
 
 // retention drops the shards' old time partitions. Component outbox.K says in
 // its detail why one that is too old has to stay.
-func (b *builder) retention(context.Context) error {
+func (b *builder) retention(ctx context.Context) error {
+	shared, err := b.overloadLevels(ctx)
+	if err != nil {
+		return err
+	}
 	for shard, url := range b.cfg.Postgres {
 		name := fmt.Sprintf("outbox.%d", shard)
 		r, err := relations.NewRetention(relations.RetentionConfig{
 			Shard: shard, URL: url, Outbox: b.cfg.OutboxRetention, Commands: b.cfg.CommandRetention,
-			Holds: b.holds, Report: func(detail string) { b.health.Set(name, nil, detail) },
+			Paused: shared.consumersPaused, Holds: b.holds, Report: func(detail string) { b.health.Set(name, nil, detail) },
 			Logger: b.log, Registerer: b.metrics,
 		})
 		if err != nil {

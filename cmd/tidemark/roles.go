@@ -45,10 +45,11 @@ func contains(roles []string, role string) bool { return slices.Contains(roles, 
 // builder gathers the actors of a process's roles.
 type builder struct {
 	*process
-	client gokakit.Client
-	levels *levels // nil until a role asks for it
-	actors []actor
-	close  []func()
+	client  gokakit.Client
+	levels  *levels                  // nil until a role asks for it
+	signals []func() overload.Signal // that press this process, besides what it serves
+	actors  []actor
+	close   []func()
 }
 
 // build makes the actors of the roles; closeAll ends what they share.
@@ -275,12 +276,14 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 		if err != nil {
 			return err
 		}
-		facts, err := b.cachedFacts(ctx, store, guard)
+		few := api.NewBoundedReads(guard, b.shards.Shard, b.cfg.Shards, b.cfg.Cache.FallbackReads/tightFactor)
+		facts, err := b.cachedFacts(ctx, few.States(store))
 		if err != nil {
 			return err
 		}
+		b.signals = append(b.signals, poolWait(store.PoolWaits(), b.cfg.Overload.PoolWait))
 		api.RegisterQueries(a, facts, counts)
-		if err := b.lists(ctx, a, store, rules, counts); err != nil {
+		if err := b.lists(ctx, a, few.Lists(store), rules, counts); err != nil {
 			return err
 		}
 		if err := b.exports(ctx, a); err != nil {

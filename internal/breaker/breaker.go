@@ -32,6 +32,10 @@ func (b *Breaker) Enter() bool {
 	return now >= until && b.until.CompareAndSwap(until, now+int64(LongestPause))
 }
 
+// Open says whether the dependency is done without: since it failed, and until
+// a try succeeds.
+func (b *Breaker) Open() bool { return b.until.Load() != 0 }
+
 // Leave tells how asking went.
 func (b *Breaker) Leave(err error) {
 	if err == nil {

@@ -254,7 +254,7 @@ func Default() Config {
 		API:               API{Listen: "127.0.0.1:8080", PageTokenKeyFiles: []string{}},
 		Likers:            Likers{Listen: "127.0.0.1:0", MaxStandbyStaleness: 30 * time.Second, ClientNames: []string{}},
 		Limits:            defaultLimits(),
-		Overload:          Overload{CommandsInFlight: 512, QueriesInFlight: 1024, CommandLatency: 500 * time.Millisecond},
+		Overload:          Overload{CommandsInFlight: 512, QueriesInFlight: 1024, CommandLatency: 500 * time.Millisecond, PoolWait: 100 * time.Millisecond, CountLag: 30 * time.Second},
 		Ops:               Ops{Listen: "127.0.0.1:8081"},
 		Signatures:        Signatures{Required: []string{}, MaxAge: 5 * time.Minute},
 		Log:               Log{Level: "info", Format: "text"},

@@ -12,4 +12,10 @@ type Overload struct {
 	// CommandLatency of the 99th percentile at which the process is pressed,
 	// 1ms..10s.
 	CommandLatency time.Duration `koanf:"command_latency"`
+	// PoolWait is how long a read waits, on average, for a connection to its
+	// shard at which the process is pressed, 1ms..10s.
+	PoolWait time.Duration `koanf:"pool_wait"`
+	// CountLag is the age of displayed counts at which the process is pressed, up
+	// to level pause-consumers, 1s..1h.
+	CountLag time.Duration `koanf:"count_lag"`
 }

@@ -200,6 +200,8 @@ func (c Config) validateRunning(p *problems) {
 	between("overload.commands_in_flight", c.Overload.CommandsInFlight, 8, 100_000)
 	between("overload.queries_in_flight", c.Overload.QueriesInFlight, 8, 100_000)
 	within("overload.command_latency", c.Overload.CommandLatency, time.Millisecond, 10*time.Second)
+	within("overload.pool_wait", c.Overload.PoolWait, time.Millisecond, 10*time.Second)
+	within("overload.count_lag", c.Overload.CountLag, time.Second, time.Hour)
 	between("cache.fallback_reads", c.Cache.FallbackReads, 1, 1000)
 	between("cache.head_length", c.Cache.HeadLength, 100, 100_000)
 	between("cache.hot_reads", c.Cache.HotReads, 1, 1_000_000)

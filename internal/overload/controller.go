@@ -15,14 +15,32 @@ import (
 type Signal struct {
 	Name         string
 	Value, Limit float64
+	// Most is the level that the signal brings at most: what later ones give up
+	// would not help against it. 0: Refuse.
+	Most Level
 }
 
-// pressure is the highest of all.
-func pressure(signals []Signal) (p float64) {
-	for _, s := range signals {
-		p = max(p, s.Value/s.Limit)
+// at is by how much the signal presses a process of a level. One that has
+// brought all that it may keeps that level, and brings no further one.
+func (s Signal) at(l Level, r Rules) float64 {
+	p := s.Value / s.Limit
+	switch {
+	case s.Most == 0 || l < s.Most:
+		return p
+	case l == s.Most:
+		return min(p, (r.High+r.Low)/2)
 	}
-	return p
+	return 0
+}
+
+// pressure is the highest of all, and of which signal, at a level.
+func pressure(signals []Signal, l Level, r Rules) (p float64, name string) {
+	for _, s := range signals {
+		if q := s.at(l, r); q > p || name == "" {
+			p, name = q, s.Name
+		}
+	}
+	return p, name
 }
 
 // Config of a Controller.
@@ -34,7 +52,7 @@ type Config struct {
 	// Latency of commands, by its 99th percentile, that is too long: 500 ms. Of a
 	// shard that takes longer fewer may be in flight.
 	Latency time.Duration
-	// More signals; may be nil.
+	// More signals, asked for once an interval; may be nil.
 	More func() []Signal
 	// Forced is the level that an operator wants; ok is false when the controller
 	// decides. nil: it does.
@@ -124,22 +142,19 @@ func (d *Controller) look(now time.Time) {
 	g := d.cfg.Guard
 	share, _ := g.fullest()
 	signals := []Signal{
-		{"commands-in-flight", share, inFlightHigh},
-		{"command-latency", g.pace(d.cfg.Latency).Seconds(), d.cfg.Latency.Seconds()},
-		{"queries-in-flight", float64(g.queries.Load()) / float64(g.queriesMost), inFlightHigh},
+		{Name: "commands-in-flight", Value: share, Limit: inFlightHigh},
+		{Name: "command-latency", Value: g.pace(d.cfg.Latency).Seconds(), Limit: d.cfg.Latency.Seconds()},
+		{Name: "queries-in-flight", Value: float64(g.queries.Load()) / float64(g.queriesMost), Limit: inFlightHigh},
 	}
 	if d.cfg.More != nil {
 		signals = append(signals, d.cfg.More()...)
 	}
-	worst := signals[0]
 	for _, s := range signals {
 		d.pressures.WithLabelValues(s.Name).Set(s.Value / s.Limit)
-		if s.Value/s.Limit > worst.Value/worst.Limit {
-			worst = s
-		}
 	}
-	d.state = d.state.Next(pressure(signals), now, d.cfg.Rules)
-	want, why := d.state.Level, worst.Name
+	p, why := pressure(signals, d.state.Level, d.cfg.Rules)
+	d.state = d.state.Next(p, now, d.cfg.Rules)
+	want := d.state.Level
 	d.own.Store(&own{want, describe(want, why)})
 	if d.cfg.Forced != nil {
 		if l, ok := d.cfg.Forced(); ok {

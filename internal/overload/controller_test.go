@@ -169,3 +169,43 @@ func TestASlowShardHasFewerInFlight(t *testing.T) {
 		t.Errorf("%d afterwards", most)
 	}
 }
+
+// A signal brings the levels that help against it and no further ones, and keeps
+// them; what else presses goes on from there, and comes back to there.
+func TestASignalBringsItsLevelsOnly(t *testing.T) {
+	g := NewGuard(1, 8, 8)
+	lag := 40.0
+	var applied []Level
+	d, err := NewController(Config{
+		Guard: g, Apply: func(l Level) { applied = append(applied, l) },
+		More: func() []Signal {
+			return []Signal{{Name: "count-lag", Value: lag, Limit: 30, Most: PauseConsumers}}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := begun
+	after := func(seconds int, want string, levels ...Level) {
+		t.Helper()
+		applied = nil
+		for range seconds {
+			now = now.Add(time.Second)
+			d.look(now)
+		}
+		if !slices.Equal(applied, levels) || d.Detail() != want {
+			t.Errorf("applied %v, detail %q, want %v, %q", applied, d.Detail(), levels, want)
+		}
+	}
+	after(60, "pause-consumers (count-lag)", SlowDisplay, PauseConsumers)
+	for range 8 {
+		g.EnterCommand(0)
+	}
+	after(5, "bound-reads (commands-in-flight)", TightLimits, BoundReads)
+	for range 8 {
+		g.LeaveCommand(0, 0)
+	}
+	after(60, "pause-consumers (count-lag)", TightLimits, PauseConsumers)
+	lag = 1
+	after(60, "normal", SlowDisplay, Normal)
+}

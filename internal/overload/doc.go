@@ -6,6 +6,7 @@
 //	               │ in flight, latency
 //	               ▼
 //	          Controller, every second: State.Next(pressure) ──▶ Level
+//	          (pools, counts, cache press it, too: Signal)
 //	               ▲                                              │
 //	          an operator's level                                 ▼
 //	               limits tightened · reads bounded · queries refused

@@ -93,6 +93,9 @@ func (g *Guard) EnterQuery() bool {
 	return g.enter(&g.queries, most, 1)
 }
 
+// Refused counts a query that had begun and was refused at once all the same.
+func (g *Guard) Refused() { g.refused[1].Add(1) }
+
 // LeaveQuery ends a query that began.
 func (g *Guard) LeaveQuery() { g.queries.Add(-1) }
 

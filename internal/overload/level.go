@@ -14,7 +14,7 @@ type Level int32
 const (
 	Normal         Level = iota
 	SlowDisplay          // displayed counts are refreshed more rarely
-	PauseConsumers       // what can wait, waits: exports
+	PauseConsumers       // what can wait, waits: exports, dropping of old partitions, backfills
 	TightLimits          // clients may ask for a quarter of what they may else
 	BoundReads           // few reads of a shard go on at a time
 	Refuse               // queries are refused, and commands beyond a quarter of those that may be in flight

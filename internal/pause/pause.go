@@ -21,3 +21,17 @@ func For(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// again is how often While asks.
+const again = time.Second
+
+// While waits as long as paused says so, asking once a second, and tells whether
+// it may go on: false when ctx ended first. A nil paused never does.
+func While(ctx context.Context, paused func() bool) bool {
+	for paused != nil && paused() {
+		if !For(ctx, again) {
+			return false
+		}
+	}
+	return ctx.Err() == nil
+}

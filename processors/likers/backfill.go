@@ -31,7 +31,9 @@ type BackfillConfig struct {
 	Facts func(ctx context.Context, yield func(Fact) error) error
 	// Rate of changes per second; 0: as fast as Kafka takes them. Changes of now
 	// wait behind those of the backfill.
-	Rate     int
+	Rate int
+	// Paused tells that nothing is to be written now; nil: that is never so.
+	Paused   func() bool
 	Progress func(sent int64) // may be nil
 }
 
@@ -46,6 +48,11 @@ func Backfill(ctx context.Context, c BackfillConfig) (sent int64, err error) {
 	topic, start := c.Topology.Topic(topology.LikerChanges), time.Now()
 	var acks sync.WaitGroup
 	err = c.Facts(ctx, func(f Fact) error {
+		since := time.Now()
+		if !pause.While(ctx, c.Paused) {
+			return context.Cause(ctx)
+		}
+		start = start.Add(time.Since(since)) // what was not written then is not written faster now
 		record, err := backfillRecord(c.Reverse, f)
 		if err != nil {
 			return err

@@ -103,3 +103,46 @@ func TestBackfillEnds(t *testing.T) {
 		t.Error("a topic that is not there takes changes")
 	}
 }
+
+// A paused backfill writes nothing, and then everything, at its rate.
+func TestPausedBackfillGoesOn(t *testing.T) {
+	brokers := testenv.Kafka(t)
+	topo := testTopology(testenv.Prefix(t))
+	testenv.CreateTopics(t, brokers, topo)
+	const facts, pausedAt, rate = 200, 100, 400
+	var asked int
+	var begun, over time.Time
+	cfg := BackfillConfig{
+		Client: producer(t, brokers), Topology: topo, Reverse: topology.NewReverseGeneration(1, 4, topo.Config.ReverseShards), Rate: rate,
+		Paused: func() bool {
+			if asked++; asked == pausedAt {
+				begun = time.Now()
+				return true
+			}
+			if over.IsZero() && !begun.IsZero() {
+				over = time.Now()
+			}
+			return false
+		},
+		Facts: func(_ context.Context, yield func(Fact) error) error {
+			for i := range facts {
+				if err := yield(Fact{topology.Relation{Kind: topology.Like, User: fmt.Sprint("u", i), Target: "V1"}, topology.Liked, 1, time.UnixMicro(5)}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	start := time.Now()
+	sent, err := Backfill(t.Context(), cfg)
+	if err != nil || sent != facts {
+		t.Fatalf("%d of %d were sent: %v", sent, facts, err)
+	}
+	if over.Sub(begun) < time.Second {
+		t.Errorf("paused for %v", over.Sub(begun))
+	}
+	// What was not written meanwhile is not made up for by writing faster.
+	if took, least := time.Since(start), facts*time.Second/rate+over.Sub(begun); took < least {
+		t.Errorf("all took %v, at its rate and with its pause %v", took, least)
+	}
+}
