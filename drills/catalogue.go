@@ -76,6 +76,12 @@ var (
 	pagedWarm = Cell{Rate: 200, Likers: 3, Readers: 6, HotStandby: true}
 )
 
+// A proxy before the API loses answers, and remembers what was answered.
+var answersLost = Cell{Rate: 200, LossyAPI: true}
+
+// restarted is PostgreSQL gone and back in each way, and answers lost meanwhile.
+var restarted = [][]string{{"postgres-restart", "postgres-crash", "postgres-cut"}, {"lose-answers"}}
+
 // A whole system with a Redis, of which each sort is.
 var (
 	withRedis   = Cell{Rate: 100, Redis: OneRedis}
@@ -96,7 +102,9 @@ func systemDrills() []Drill {
 		{Name: "rebalance-while-paging", About: "likers processes join, leave and restart while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-join", "likers-leave", "likers-restart"), Rounds: 2, Cell: paged},
 		{Name: "kill-likers", About: "kill -9 of likers processes while readers page through hot lists: everybody who stays is told once", Lanes: one("likers-kill", "likers-away", "likers-kill", "likers-kill-all"), Rounds: 2, Cell: paged},
 		{Name: "standby-while-paging", About: "the same, with warm copies that answer while owners are away", Lanes: one("likers-away", "likers-kill"), Rounds: 2, Cell: pagedWarm},
-		{Name: "lost-response", About: "requests and answers of the API lost, cut and doubled under load: each command is decided once", Lanes: one("lose-answers"), Rounds: 3, Cell: Cell{Rate: 200, LossyAPI: true}},
+		{Name: "lost-response", About: "requests and answers of the API lost, cut and doubled under load: each command is decided once", Lanes: one("lose-answers"), Rounds: 3, Cell: answersLost},
+		{Name: "db-restart", About: "PostgreSQL restarted, crashed and cut off while requests and answers of the API are lost: each command is decided once, and none that was answered is gone", Lanes: restarted, Rounds: 3, Cell: answersLost, Rows: []string{"D11"}},
+		{Name: "db-failover", About: "a synchronous standby takes over while requests and answers of the API are lost: the same", Lanes: [][]string{{"failover"}, {"lose-answers"}}, Rounds: 2, Cell: answersLost, Rows: []string{"D09"}},
 		{Name: "drop-slot", About: "a replication slot dropped under load: what is missing is named exactly, then healed", Lanes: one("drop-slot"), Rounds: 2, Rows: []string{"D08"}},
 		{Name: "alter-publication", About: "the publication leaves the outbox out under load: named, then healed", Lanes: one("alter-publication"), Rounds: 2},
 		{Name: "delete-outbox-row", About: "outbox rows deleted by hand, also before the feed brought them: named, then healed", Lanes: one("delete-outbox-rows"), Rounds: 2},

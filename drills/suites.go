@@ -18,9 +18,9 @@ func Suites() []Suite {
 		{"broker-stop", 4}, {"broker-restart", 8}, {"broker-slow", 1}, {"produce-errors", 30}, {"group-errors", 16}, {"fetch-errors", 16},
 		{"lost-acks", 20}, {"stall", 3}, {"message-too-large", 5}, {"log-truncated", 3}, {"offset-ahead", 3}, {"compaction", 6},
 		{"topic-recreated", 1}, {"display-recreated", 1}, {"input-recreated", 1}, {"poison", 10}, {"duplicates", 10},
-		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 5}, {"postgres-cut", 8}, {"postgres-crash", 5},
+		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 2}, {"postgres-cut", 5}, {"postgres-crash", 2},
 		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4}, {"standby-while-paging", 3},
-		{"lost-response", 4}, {"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 3}, {"failover-behind", 2}, {"switch-feed", 2},
+		{"lost-response", 4}, {"db-restart", 3}, {"db-failover", 2}, {"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 1}, {"failover-behind", 2}, {"switch-feed", 2},
 		{"redis-storm", 5}, {"redis-floor-kill", 1}, {"redis-old-generation", 1}, {"redis-failover", 2}, {"redis-late-task", 1}, {"redis-slot-move", 2},
 		{"redis-stop", 1}, {"redis-kill", 2}, {"redis-slow", 1}, {"redis-full", 1}, {"redis-evict", 1}, {"redis-cut", 2}, {"redis-flush", 1},
 	}
