@@ -34,6 +34,9 @@ type CachedConfig struct {
 	// not wait. A reader never writes the cache: what it has read may be old by the
 	// time it would be written, and an empty place takes anything (S 6.3).
 	Hint func(cache.Generation, cache.Relation)
+	// HintUser hands in a user of whom the cache did not know that there is no
+	// relation of a kind; it must not wait.
+	HintUser func(g cache.Generation, kind topology.Kind, user string)
 	// Shard is where a user's relations are; of Shards.
 	Shard  func(user string) int
 	Shards int
@@ -124,12 +127,17 @@ func (c *CachedRelations) StatesAtLeast(ctx context.Context, user string, kind t
 	if err != nil {
 		return nil, err
 	}
+	unknown := false
 	for i, f := range found {
 		at := places[i]
 		facts[at] = f
+		unknown = unknown || cached != nil && f.Version == 0 && !cached[at].Found && !cached[at].Many
 		if cached != nil && f.Version > cached[at].Version {
 			c.cfg.Hint(g, cache.Relation{Relation: f.Relation, State: f.State, Version: f.Version})
 		}
+	}
+	if unknown {
+		c.cfg.HintUser(g, kind, user)
 	}
 	return facts, nil
 }

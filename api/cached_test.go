@@ -25,7 +25,8 @@ type cachedRig struct {
 	gate  func() // runs in each read of the facts, after it has read
 	mu    sync.Mutex
 	hints []cache.Relation
-	off   bool // no generation is active
+	users []string // hinted
+	off   bool     // no generation is active
 }
 
 func (r *cachedRig) States(ctx context.Context, user string, kind topology.Kind, targets []string) ([]relations.Fact, error) {
@@ -46,6 +47,11 @@ func newCachedRig(t *testing.T, c RelationCache) *cachedRig {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.hints = append(r.hints, h)
+		},
+		HintUser: func(_ cache.Generation, _ topology.Kind, user string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.users = append(r.users, user)
 		},
 		Shard: func(string) int { return 0 }, Shards: 1, FallbackReads: 2, Timeout: 20 * time.Second,
 	})
@@ -149,6 +155,65 @@ func TestWhatTheCacheHasIsNotReadFromTheShard(t *testing.T) {
 	}
 	if len(r.hints) != 1 || r.hints[0] != v2 {
 		t.Errorf("hints %+v", r.hints)
+	}
+}
+
+// A reader that found nothing says so of the user, and writes nothing: the first
+// like was committed and cached meanwhile, and is what the next reader sees.
+func TestAReaderOfNothingHidesNoFirstLike(t *testing.T) {
+	c, floor := openCache(t)
+	r := newCachedRig(t, c)
+	r.gate = func() {
+		r.gate = nil
+		v1 := r.commit("V1", 1)
+		if _, err := floor.Write(t.Context(), gen1, cache.Owner{Name: "0", Epoch: 1}, []cache.Relation{v1}); err != nil {
+			t.Error(err)
+		}
+	}
+	if v := r.version(t, "V1", 0); v != 0 {
+		t.Fatalf("the slow reader read v%d: the test shows nothing", v)
+	}
+	if fmt.Sprint(r.users, r.hints) != "[u7] []" {
+		t.Errorf("hinted %v and %v", r.users, r.hints)
+	}
+	got, err := c.Relations(t.Context(), gen1, topology.Like, "u7", []string{"V1", "V2"})
+	if err != nil || got[0].Version != 1 || got[1].Found {
+		t.Errorf("the cache has %+v: %v", got, err)
+	}
+	if v := r.version(t, "V1", 0); v != 1 {
+		t.Errorf("the next reader read v%d", v)
+	}
+}
+
+// Of a user all of whose relations are cached, the shard is asked for nothing but
+// what the client has seen a version of; of one who has too many, as before, and
+// nobody hints again.
+func TestWhatAUserDoesNotHaveIsNotReadFromTheShard(t *testing.T) {
+	c, floor := openCache(t)
+	r := newCachedRig(t, c)
+	user := cache.UserRelations{Kind: topology.Like, User: "u7", Relations: []cache.Relation{r.commit("V1", 3)}}
+	write := func() {
+		t.Helper()
+		if err := floor.WriteUsers(t.Context(), gen1, cache.Owner{}, []cache.UserRelations{user}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	facts, err := r.StatesAtLeast(t.Context(), "u7", topology.Like, []string{"V3", "V1"}, nil)
+	if err != nil || facts[0].State != topology.Unliked || facts[0].Version != 0 || facts[0].Relation.Target != "V3" || facts[1].Version != 3 {
+		t.Fatalf("%+v: %v", facts, err)
+	}
+	if len(r.facts.asked) != 0 {
+		t.Errorf("asked the shard for %v", r.facts.asked)
+	}
+	r.commit("V3", 1)
+	if v := r.version(t, "V3", 1); v != 1 {
+		t.Errorf("read v%d for a client that has seen its first like", v)
+	}
+	user.Relations, user.Many = nil, true
+	write()
+	if v := r.version(t, "V4", 0); v != 0 || fmt.Sprint(r.facts.asked) != "[[V3] [V4]]" || len(r.users) != 0 {
+		t.Errorf("v%d, asked the shard for %v, hinted %v", v, r.facts.asked, r.users)
 	}
 }
 

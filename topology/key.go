@@ -88,6 +88,12 @@ func (r Relation) AppendKey(b []byte) []byte {
 	return appendEscaped(append(b, ':'), r.Target)
 }
 
+// RelationsKey names a user's relations of a kind, kind:user. With a colon behind
+// it, it is what the keys of all of them begin with.
+func RelationsKey(k Kind, user string) string {
+	return TargetKey(k, user) // of another name space, in the same form
+}
+
 // Key is the relation's key, also called aggregate key.
 func (r Relation) Key() string { return string(r.AppendKey(nil)) }
 

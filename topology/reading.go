@@ -178,10 +178,11 @@ func (s Stream) Reading() Reading {
 			WrittenBy: "the keeper of cachefloor while it rebuilds a generation, and query processes that did not find a relation in the cache",
 			Keys: []KeyForm{
 				{"a relation", patternOnPartition(patternRelation()), OnPartition(3, exampleRelation.Key())},
+				{"a user's relations of a kind", patternOnPartition(patternKinds() + ":" + patternID), OnPartition(3, RelationsKey(Like, exampleRelation.User))},
 				{"a generation's begin or end", patternOnPartition("~generation:[0-9a-f]{16}"), CacheGenerationKey(3, 7)},
 			},
 			Order:      "a generation's begin stands before the relations that its rebuilding hands over",
-			Duplicates: "harmless: a relation by `generation` and `version`, a generation by its number",
+			Duplicates: "harmless: a relation by `generation` and `version`, a generation by its number; a user's are brought to the cache once more",
 		}
 	case CacheFloorTable:
 		return Reading{

@@ -138,7 +138,7 @@ func New(c Config) (*Topology, error) {
 	stream(Stream{Name: LikersTable, Partitions: c.LikerPartitions, Table: true, Key: "as liker-changes", Value: "tidemark.v1.LikerRow", PlacedBy: "named in the key", For: "likers, verification"})
 	stream(Stream{Name: PartialCounts, Partitions: c.DisplayPartitions, Key: "kind:target, or partition|~progress:count partition", Value: "tidemark.v1.CountUpdate", PlacedBy: "murmur2 of the key, or named in it", For: "display, analytics"})
 	stream(Stream{Name: DisplayTable, Partitions: c.DisplayPartitions, Table: true, Key: "as partial-counts", Value: "tidemark.v1.DisplayRow", PlacedBy: "as partial-counts", For: "views"})
-	stream(Stream{Name: CacheTasks, Partitions: c.Shards, Key: "partition|relation, or partition|~generation:generation", Value: "tidemark.v1.CacheTask", PlacedBy: "source shard, named in the key", For: "cache floor"})
+	stream(Stream{Name: CacheTasks, Partitions: c.Shards, Key: "partition|relation, partition|kind:user, or partition|~generation:generation", Value: "tidemark.v1.CacheTask", PlacedBy: "source shard, named in the key", For: "cache floor"})
 	stream(Stream{Name: CacheFloorTable, Partitions: c.Shards, Table: true, Key: "partition|generation modulo 2|relation, or partition|~live, or partition|~claim", Value: "tidemark.v1.FloorRow", PlacedBy: "source shard, named in the key", For: "cache floor, verification"})
 	stream(Stream{Name: Quarantine, Partitions: 1, Key: "origin's key", Value: "tidemark.v1.Quarantined", PlacedBy: "murmur2 of the key", For: "operators"})
 	stream(Stream{Name: PrivacyEvents, Partitions: privacyPartitions, Key: "account:id, video:id, or block:blocker:blocked", Value: "tidemark.v1.PrivacyEvent", PlacedBy: "any: events of a subject need no order", For: "privacy"})

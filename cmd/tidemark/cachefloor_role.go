@@ -81,7 +81,7 @@ func (b *builder) cachedFacts(ctx context.Context, store api.RelationReader) (ap
 		hint = cachefloor.WriteInstead(c.client)
 	}
 	cached, err := api.NewCachedRelations(api.CachedConfig{
-		Cache: c.client, Active: c.lives.Active, Facts: store, Hint: hint, Shard: b.shards.Shard, Shards: b.cfg.Shards,
+		Cache: c.client, Active: c.lives.Active, Facts: store, Hint: hint, HintUser: hints.HintUser, Shard: b.shards.Shard, Shards: b.cfg.Shards,
 		FallbackReads: b.cfg.Cache.FallbackReads, Timeout: b.cfg.Cache.ReadTimeout, Registerer: b.metrics,
 	})
 	if err != nil {

@@ -86,8 +86,8 @@ func (v *verifier) cachedRelations(ctx context.Context, db *control.DB, redis *c
 	}
 	return verify.CompareCache(ctx, verify.CacheConfig{
 		Generation: g,
-		Entries: func(ctx context.Context, visit func(cache.Relation) error) error {
-			return redis.EachRelation(ctx, g, visit)
+		Entries: func(ctx context.Context, visit func(cache.Relation) error, whole func(cache.Bucket)) error {
+			return redis.EachRelation(ctx, g, visit, whole)
 		},
 		Floors: verify.ReadTable(v.topo.Topic(topology.CacheFloorTable), opts...), Facts: v.facts,
 	})

@@ -89,7 +89,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		write(t, r.client, gen7, 1, like("u7", "V1", 12))
 		write(t, r.client, gen7, 0, like("u7", "V1", 11))
 		write(t, r.client, gen7, 1, like("u7", "V1", 12))
-		if got := read(t, r.client, gen7, "u7", "V1")[0]; got != (Cached{true, topology.Unliked, 12}) {
+		if got := read(t, r.client, gen7, "u7", "V1")[0]; got != (Cached{Found: true, State: topology.Unliked, Version: 12}) {
 			t.Errorf("read %+v", got)
 		}
 	},
@@ -104,7 +104,7 @@ var conformance = map[string]func(t *testing.T, r rig){
 		stamped(t, r, gen7)
 		write(t, r.client, gen7, 2, like("u7", "V1", 1), like("u7", "V3", 2))
 		got := read(t, r.client, gen7, "u7", "V3", "V2", "V1")
-		if got[0] != (Cached{true, topology.Unliked, 2}) || got[1].Found || got[2] != (Cached{true, topology.Liked, 1}) {
+		if got[0] != (Cached{Found: true, State: topology.Unliked, Version: 2}) || got[1].Found || got[2] != (Cached{Found: true, State: topology.Liked, Version: 1}) {
 			t.Errorf("read %+v", got)
 		}
 	},
@@ -221,8 +221,70 @@ var conformance = map[string]func(t *testing.T, r rig){
 			}
 			seen[r.User] = r.Version
 			return nil
-		}); err != nil || len(seen) != 10 || seen["u|7"] != 5 || seen["{}"] != 3 {
+		}, func(b Bucket) { t.Errorf("%+v is whole", b) }); err != nil || len(seen) != 10 || seen["u|7"] != 5 || seen["{}"] != 3 {
 			t.Errorf("came upon %v: %v", seen, err)
+		}
+	},
+	"what a whole user does not have is known, until Redis forgets it": func(t *testing.T, r rig) {
+		g := gen7
+		g.Buckets = 3
+		stamped(t, r, g)
+		targets := []string{"V1", "V2", "V3", "V4", "V5", "V6"}
+		all := UserRelations{Kind: topology.Like, User: "u7"}
+		for i, target := range targets[:4] {
+			all.Relations = append(all.Relations, like("u7", target, uint64(i+1)))
+		}
+		write(t, r.client, g, 1, like("u7", "V1", 7)) // newer than what is brought
+		if err := NewRelationWriter(r.client).WriteUsers(t.Context(), g, first, []UserRelations{all, {Kind: topology.Like, User: "none"}}); err != nil {
+			t.Fatal(err)
+		}
+		want := []uint64{7, 2, 3, 4, 0, 0}
+		for i, got := range read(t, r.client, g, "u7", targets...) {
+			if !got.Found || got.Version != want[i] || got.Version == 0 && got.State != topology.Unliked {
+				t.Errorf("%s reads %+v", targets[i], got)
+			}
+		}
+		if got := read(t, r.client, g, "none", "V1")[0]; !got.Found || got.Version != 0 {
+			t.Errorf("of nothing: %+v", got)
+		}
+		write(t, r.client, g, 1, like("u7", "V5", 1)) // a first version wins over none
+		if got := read(t, r.client, g, "u7", "V5")[0]; got.Version != 1 {
+			t.Errorf("read %+v", got)
+		}
+		whole := map[Bucket]bool{}
+		if err := r.client.EachRelation(t.Context(), g, func(Relation) error { return nil }, func(b Bucket) { whole[b] = true }); err != nil || len(whole) != 6 || !whole[Bucket{topology.Like, "none", 2}] {
+			t.Errorf("whole are %v: %v", whole, err)
+		}
+		for b := range g.Buckets { // evicted, and written again in part
+			if err := remove(t, r.client, g.relationKey(topology.Like, "u7", b).name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(t, r.client, g, 1, like("u7", "V1", 8))
+		if got := read(t, r.client, g, "u7", "V1", "V5", "V6"); got[0].Version != 8 || got[1].Found || got[2].Found {
+			t.Errorf("read %+v", got)
+		}
+	},
+	"a user with too many relations is told apart": func(t *testing.T, r rig) {
+		stamped(t, r, gen7)
+		write(t, r.client, gen7, 1, like("u7", "V1", 1))
+		if err := NewRelationWriter(r.client).WriteUsers(t.Context(), gen7, first, []UserRelations{{Kind: topology.Like, User: "u7", Many: true}}); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, r.client, gen7, "u7", "V1", "V2"); got[0].Version != 1 || got[1] != (Cached{Many: true}) {
+			t.Errorf("read %+v", got)
+		}
+	},
+	"an earlier owner makes nobody whole": func(t *testing.T, r rig) {
+		stamped(t, r, gen7)
+		if _, err := NewRelationWriter(r.client).Write(t.Context(), gen7, Owner{first.Name, first.Epoch + 1}, []Relation{like("u7", "V1", 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := NewRelationWriter(r.client).WriteUsers(t.Context(), gen7, first, []UserRelations{{Kind: topology.Like, User: "u7"}}); !errors.Is(err, ErrFenced) {
+			t.Errorf("it is answered %v", err)
+		}
+		if got := read(t, r.client, gen7, "u7", "V2")[0]; got.Found {
+			t.Errorf("read %+v", got)
 		}
 	},
 	"a version that Lua cannot hold is not cached": func(t *testing.T, r rig) {
@@ -244,6 +306,12 @@ var conformance = map[string]func(t *testing.T, r rig){
 		}
 		write(t, r.client, next, 1, like("u7", "V1", 11)) // the new generation has a floor of its own
 	},
+}
+
+// remove has the server forget a key, as when it evicts.
+func remove(t *testing.T, c *Client, key string) error {
+	t.Helper()
+	return c.redis.Del(t.Context(), key).Err()
 }
 
 func conform(t *testing.T, make func(t *testing.T) rig) {

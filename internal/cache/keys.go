@@ -87,22 +87,32 @@ func (g Generation) relationKey(kind topology.Kind, user string, bucket int) Key
 	return g.newKey(kind.String()+":relation", escape(user)+"|"+strconv.Itoa(bucket))
 }
 
-// parseRelationKey reads whose relations a key holds.
-func (g Generation) parseRelationKey(key string) (kind topology.Kind, user string, err error) {
-	name, tag, _ := strings.Cut(key, ":{")
-	sort, _, _ := strings.Cut(name, ":")
-	id, _, ok := strings.Cut(tag, "|")
-	if kind, err = topology.ParseKind(sort); err == nil && ok {
-		user, err = unescape(id)
-	}
-	if err != nil || !ok {
-		return 0, "", fmt.Errorf("key %.60q is none of a user's relations", key)
-	}
-	return kind, user, nil
+// Bucket is a part of a user's relations of a kind; see Generation.BucketOf.
+type Bucket struct {
+	Kind   topology.Kind
+	User   string
+	Number int
 }
 
-// bucketOf is the bucket of a user's relation to target.
-func (g Generation) bucketOf(target string) int {
+// parseRelationKey reads whose relations a key holds.
+func (g Generation) parseRelationKey(key string) (b Bucket, err error) {
+	name, tag, _ := strings.Cut(key, ":{")
+	sort, _, _ := strings.Cut(name, ":")
+	id, number, ok := strings.Cut(strings.TrimSuffix(tag, "}"), "|")
+	if b.Kind, err = topology.ParseKind(sort); err == nil && ok {
+		b.User, err = unescape(id)
+	}
+	if err == nil && ok {
+		b.Number, err = strconv.Atoi(number)
+	}
+	if err != nil || !ok {
+		return Bucket{}, fmt.Errorf("key %.60q is none of a user's relations", key)
+	}
+	return b, nil
+}
+
+// BucketOf is the bucket of a user's relation to target.
+func (g Generation) BucketOf(target string) int {
 	if g.Buckets == 1 {
 		return 0
 	}

@@ -129,11 +129,28 @@ func TestAFullServerKeepsNoOldVersion(t *testing.T) {
 	server := testenv.RedisServer(t)
 	r := rig{client: open(t, "redis://"+server.Addr)}
 	stamped(t, r, gen7)
-	write(t, r.client, gen7, 1, like("u7", "V1", 11))
+	w := NewRelationWriter(r.client)
+	whole := []UserRelations{{Kind: topology.Like, User: "u7", Relations: []Relation{like("u7", "V1", 11)}}}
+	if err := w.WriteUsers(t.Context(), gen7, first, whole); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, r.client, gen7, "u7", "V2")[0]; !got.Found {
+		t.Errorf("a whole user's V2 reads %+v", got)
+	}
 	cli(t, server, "config", "set", "maxmemory", "1")
+	write(t, r.client, gen7, 0, like("u7", "V2", 1))
+	if got := read(t, r.client, gen7, "u7", "V2")[0]; got.Found {
+		t.Errorf("a full server says of a first like that is not there: %+v", got)
+	}
 	write(t, r.client, gen7, 0, like("u7", "V1", 12))
 	if got := read(t, r.client, gen7, "u7", "V1")[0]; got.Found {
 		t.Errorf("a full server says %+v", got)
+	}
+	if err := w.WriteUsers(t.Context(), gen7, first, whole); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, r.client, gen7, "u7", "V1", "V2"); got[0].Found || got[1].Found {
+		t.Errorf("a full server says that what it has no room for is not: %+v", got)
 	}
 }
 

@@ -44,11 +44,61 @@ func parseValue(g Generation, kind topology.Kind, text string) (s topology.State
 }
 
 // Cached is what the cache says of a relation; Found is false when it says
-// nothing. It never says that there is none.
+// nothing. Version 0 says that there was none when the cache was told last, which
+// is known of a user all of whose relations of the kind it has.
 type Cached struct {
 	Found   bool
 	State   topology.State
 	Version uint64
+	// Many says, where Found is false, that the user has more relations of the kind
+	// than MostOfUser, so that the cache will not know which he does not have.
+	Many bool
+}
+
+// MostOfUser is the most relations of a kind with which a user's bucket is known to
+// be whole. They are written by one script, during which the server does nothing
+// else.
+const MostOfUser = 1000
+
+// Extent is how much of a user's relations of a kind the cache has.
+type Extent byte
+
+// The extents. A hash says its own in a field with no name, which no target has,
+// and loses it together with its entries, however Redis loses them. From then on
+// what is not there is not known.
+const (
+	Part  Extent = 0   // what is missing is not known
+	Whole Extent = 'w' // what is missing does not exist
+	Many  Extent = 'm' // more than MostOfUser: it stays a part
+)
+
+const extentField = ""
+
+func (e Extent) value(g Generation) string {
+	return string(rune(e)) + "|" + strconv.FormatUint(g.ID, 10)
+}
+
+func parseExtent(g Generation, value any) (Extent, error) {
+	text, ok := value.(string)
+	switch {
+	case !ok:
+		return Part, nil
+	case text == Whole.value(g):
+		return Whole, nil
+	case text == Many.value(g):
+		return Many, nil
+	}
+	return Part, fmt.Errorf("redis: a user's relations of generation %d have the extent %.40q, which is none in it", g.ID, text)
+}
+
+// UserRelations are what a user has of a kind.
+type UserRelations struct {
+	Kind topology.Kind
+	User string
+	// Relations are all of them; Many: there are more than MostOfUser, and none is
+	// given.
+	Relations []Relation
+	Many      bool
 }
 
 // Relations reads a user's relations of one kind to the targets, in their
@@ -60,14 +110,15 @@ func (c *Client) Relations(ctx context.Context, g Generation, kind topology.Kind
 	}
 	buckets := map[int][]int{} // places in targets
 	for i, target := range targets {
-		b := g.bucketOf(target)
+		b := g.BucketOf(target)
 		buckets[b] = append(buckets[b], i)
 	}
 	reads, places := make([]Read, 0, len(buckets)), make([][]int, 0, len(buckets))
 	for b, at := range buckets {
-		fields := make([]string, len(at))
-		for i, place := range at {
-			fields[i] = targets[place]
+		fields := make([]string, 1, 1+len(at))
+		fields[0] = extentField
+		for _, place := range at {
+			fields = append(fields, targets[place])
 		}
 		reads = append(reads, HashFields(g.relationKey(kind, user, b), fields...))
 		places = append(places, at)
@@ -78,22 +129,35 @@ func (c *Client) Relations(ctx context.Context, g Generation, kind topology.Kind
 			return nil, reply.Err
 		}
 		values, ok := reply.Value.([]any)
-		if !ok || len(values) != len(places[i]) {
-			return nil, fmt.Errorf("redis: %d fields of a hash were answered with %T", len(places[i]), reply.Value)
+		if !ok || len(values) != 1+len(places[i]) {
+			return nil, fmt.Errorf("redis: %d fields of a hash were answered with %T", 1+len(places[i]), reply.Value)
+		}
+		extent, err := parseExtent(g, values[0])
+		if err != nil {
+			return nil, err
 		}
 		for j, place := range places[i] {
-			text, ok := values[j].(string)
+			text, ok := values[1+j].(string)
 			if !ok {
+				out[place] = extent.missing(kind)
 				continue
 			}
 			state, version, err := parseValue(g, kind, text)
 			if err != nil {
 				return nil, err
 			}
-			out[place] = Cached{true, state, version}
+			out[place] = Cached{Found: true, State: state, Version: version}
 		}
 	}
 	return out, nil
+}
+
+// missing is what a hash says of a relation that it does not have.
+func (e Extent) missing(kind topology.Kind) Cached {
+	if e == Whole {
+		return Cached{Found: true, State: kind.Initial()}
+	}
+	return Cached{Many: e == Many}
 }
 
 // RelationWriter writes relation keys. Only the processor that keeps the
@@ -105,18 +169,24 @@ type RelationWriter struct{ client *Client }
 // NewRelationWriter makes one.
 func NewRelationWriter(c *Client) *RelationWriter { return &RelationWriter{c} }
 
-// writeRelations takes pairs of target and value. A version that is lower than
-// the one that stands changes nothing (I3). When memory is full the older entry
-// goes instead, since it would never be replaced.
+// writeRelations takes pairs of target and value, and may take the extent as the
+// last one. A version that is lower than the one that stands changes nothing (I3).
+// When memory is full the older entry goes instead, since it would never be
+// replaced, and the extent with it: what the hash lacks exists now. A hash of
+// nothing but its extent ends after a day: users who only look are many.
 var writeRelations = NewScript(`
 local function version(value) return tonumber(string.match(value, '^%d+|(%d+)|')) end
-local written = 0
+local written, lacks = 0, false
 for i = 4, #ARGV, 2 do
   local old = redis.call('HGET', KEYS[1], ARGV[i])
-  if not old or (version(old) or 0) <= version(ARGV[i + 1]) then
+  if ARGV[i] == '' then
+    if not lacks then redis.pcall('HSET', KEYS[1], '', ARGV[i + 1]) end
+    if redis.call('HLEN', KEYS[1]) == 1 then redis.call('EXPIRE', KEYS[1], 86400) end
+  elseif not old or (version(old) or 0) <= version(ARGV[i + 1]) then
     local done = redis.pcall('HSET', KEYS[1], ARGV[i], ARGV[i + 1])
     if type(done) == 'table' and done.err then
-      redis.call('HDEL', KEYS[1], ARGV[i])
+      lacks = true
+      redis.call('HDEL', KEYS[1], ARGV[i], '')
     else
       written = written + 1
     end
@@ -139,7 +209,7 @@ func (w *RelationWriter) Write(ctx context.Context, g Generation, owner Owner, r
 		if r.Version > maxVersion {
 			continue
 		}
-		key := g.relationKey(r.Kind, r.User, g.bucketOf(r.Target))
+		key := g.relationKey(r.Kind, r.User, g.BucketOf(r.Target))
 		i, ok := at[key.name]
 		if !ok {
 			i = len(calls)
@@ -149,4 +219,41 @@ func (w *RelationWriter) Write(ctx context.Context, g Generation, owner Owner, r
 		calls[i].Args = append(calls[i].Args, r.Target, r.value(g))
 	}
 	return w.client.sum(ctx, writeRelations, calls)
+}
+
+// WriteUsers brings all that users have of a kind into a generation, each bucket at
+// once with its extent, which says from then on that nothing is missing, or that
+// the user has too many. What it says of relations that are not given holds as of
+// what the given ones were read from: later ones must be written later.
+func (w *RelationWriter) WriteUsers(ctx context.Context, g Generation, owner Owner, users []UserRelations) error {
+	if err := g.Check(); err != nil {
+		return err
+	}
+	var calls []Call
+	for _, u := range users {
+		extent := Whole
+		if u.Many {
+			extent = Many
+		}
+		first := len(calls)
+		for b := range g.Buckets {
+			calls = append(calls, Call{Key: g.relationKey(u.Kind, u.User, b), Owner: owner})
+		}
+		lacks := make([]bool, g.Buckets)
+		for _, r := range u.Relations {
+			b := g.BucketOf(r.Target)
+			if r.Version > maxVersion {
+				lacks[b] = true
+				continue
+			}
+			calls[first+b].Args = append(calls[first+b].Args, r.Target, r.value(g))
+		}
+		for b, lack := range lacks {
+			if !lack {
+				calls[first+b].Args = append(calls[first+b].Args, extentField, extent.value(g))
+			}
+		}
+	}
+	_, err := w.client.sum(ctx, writeRelations, calls)
+	return err
 }

@@ -171,8 +171,9 @@ func (c *Client) Drop(ctx context.Context, g Generation, pause func(context.Cont
 	return keys, nil
 }
 
-// CountRelations counts the entries of a generation. A key that Redis moves about
-// meanwhile may be counted twice.
+// CountRelations counts the entries of a generation that nobody reads yet; of one
+// that is read, extents count as well. A key that Redis moves about meanwhile may be
+// counted twice.
 func (c *Client) CountRelations(ctx context.Context, g Generation) (entries int64, err error) {
 	var mu sync.Mutex // nodes are scanned at a time
 	err = c.scan(ctx, g, func(ctx context.Context, n *redis.Client, keys []string) error {
@@ -197,13 +198,15 @@ func (c *Client) CountRelations(ctx context.Context, g Generation) (entries int6
 	return entries, nil
 }
 
-// EachRelation visits every entry of a generation, for verification; an entry
-// may come twice. visit is called by one goroutine at a time.
-func (c *Client) EachRelation(ctx context.Context, g Generation, visit func(Relation) error) error {
+// EachRelation visits every entry of a generation, for verification, and the
+// buckets that are whole: a relation of theirs that is not visited does not exist,
+// Redis says. What is visited may come twice; visits come from one goroutine at a
+// time.
+func (c *Client) EachRelation(ctx context.Context, g Generation, visit func(Relation) error, whole func(Bucket)) error {
 	var mu sync.Mutex
 	err := c.scan(ctx, g, func(ctx context.Context, n *redis.Client, keys []string) error {
 		for _, key := range keys {
-			kind, user, err := g.parseRelationKey(key)
+			b, err := g.parseRelationKey(key)
 			if err != nil {
 				return err
 			}
@@ -212,15 +215,7 @@ func (c *Client) EachRelation(ctx context.Context, g Generation, visit func(Rela
 				return err
 			}
 			mu.Lock()
-			for target, text := range fields {
-				r := Relation{Relation: topology.Relation{Kind: kind, User: user, Target: target}}
-				if r.State, r.Version, err = parseValue(g, kind, text); err == nil {
-					err = visit(r)
-				}
-				if err != nil {
-					break
-				}
-			}
+			err = g.eachField(b, fields, visit, whole)
 			mu.Unlock()
 			if err != nil {
 				return err
@@ -230,6 +225,30 @@ func (c *Client) EachRelation(ctx context.Context, g Generation, visit func(Rela
 	})
 	if err != nil {
 		return fmt.Errorf("redis: reading generation %d of %s: %w", g.ID, g.Family, err)
+	}
+	return nil
+}
+
+func (g Generation) eachField(b Bucket, fields map[string]string, visit func(Relation) error, whole func(Bucket)) error {
+	for target, text := range fields {
+		if target == extentField {
+			extent, err := parseExtent(g, text)
+			if err != nil {
+				return err
+			}
+			if extent == Whole {
+				whole(b)
+			}
+			continue
+		}
+		r := Relation{Relation: topology.Relation{Kind: b.Kind, User: b.User, Target: target}}
+		var err error
+		if r.State, r.Version, err = parseValue(g, b.Kind, text); err != nil {
+			return err
+		}
+		if err := visit(r); err != nil {
+			return err
+		}
 	}
 	return nil
 }

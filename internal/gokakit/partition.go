@@ -118,6 +118,16 @@ func (p *Partition) ScanAcked(group string, visit func(item string, value []byte
 	return p.store.scanGroup(group, visit)
 }
 
+// AckedUnder reads the acked values whose keys begin with each of the prefixes,
+// by prefix and key. Of a prefix with more than most of them it reads most+1, any.
+// No prefix may begin with another one.
+func (p *Partition) AckedUnder(prefixes []string, most int) (map[string]map[string][]byte, error) {
+	if p.store == nil {
+		return nil, errNoTable
+	}
+	return p.store.ackedUnder(prefixes, most)
+}
+
 // Snapshot lets read see the table as it stands on disk: values and index of
 // one moment, the effect of a prefix of the changelog. Show brings newer rows
 // there. read must not keep the snapshot.

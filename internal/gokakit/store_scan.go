@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -52,6 +53,62 @@ func (s *store) groupOnDisk(group string, rows map[string][]byte) error {
 	}
 	for it.First(); it.Valid(); it.Next() {
 		rows[string(it.Key()[len(lower):])] = bytes.Clone(it.Value())
+	}
+	return errors.Join(it.Error(), it.Close())
+}
+
+// ackedUnder reads acked values by the beginnings of their keys. What is in RAM is
+// in no order and looked at whole, once for all prefixes.
+func (s *store) ackedUnder(prefixes []string, most int) (map[string]map[string][]byte, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	sorted := slices.Sorted(slices.Values(prefixes))
+	under := make(map[string]map[string][]byte, len(prefixes))
+	for _, p := range sorted {
+		under[p] = map[string][]byte{}
+	}
+	take := func(key string, r *row) {
+		at, found := slices.BinarySearch(sorted, key)
+		if !found {
+			at-- // the last prefix that is not behind the key
+		}
+		if at >= 0 && r.acked != nil && strings.HasPrefix(key, sorted[at]) {
+			under[sorted[at]][key] = r.acked
+		}
+	}
+	if s.frozen != nil {
+		for key, r := range s.frozen.values {
+			take(key, r)
+		}
+	}
+	for key, r := range s.values {
+		take(key, r)
+	}
+	for prefix, rows := range under {
+		if err := s.underOnDisk(prefix, most, rows); err != nil {
+			return nil, err
+		}
+	}
+	return under, nil
+}
+
+// underOnDisk adds to rows what is on disk and nowhere newer, until they are more
+// than most.
+func (s *store) underOnDisk(prefix string, most int, rows map[string][]byte) (err error) {
+	lower := append([]byte{valueName}, prefix...)
+	upper := slices.Clone(lower)
+	upper[len(upper)-1]++ // keys are text: no byte of theirs is 255
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("table %s: reading the store: %w", s.where, err)
+	}
+	for it.First(); it.Valid() && len(rows) <= most; it.Next() {
+		if key := string(it.Key()[1:]); rows[key] == nil {
+			rows[key] = bytes.Clone(it.Value())
+		}
 	}
 	return errors.Join(it.Error(), it.Close())
 }

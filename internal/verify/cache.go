@@ -15,8 +15,9 @@ import (
 type CacheConfig struct {
 	// Generation is the active one, whose entries are compared.
 	Generation cache.Generation
-	// Entries visits what Redis holds of it; an entry may come twice.
-	Entries func(ctx context.Context, visit func(cache.Relation) error) error
+	// Entries visits what Redis holds of it, and the buckets of which it says that
+	// nothing is missing; what is visited may come twice.
+	Entries func(ctx context.Context, visit func(cache.Relation) error, whole func(cache.Bucket)) error
 	Floors  Table // the cachefloor table
 	Facts   func(ctx context.Context, visit func(Fact) error) error
 }
@@ -27,8 +28,10 @@ type CacheReport struct {
 	Entries    int64  `json:"entries"`
 	Floors     int64  `json:"floors"`
 	Facts      int64  `json:"facts"`
-	// Late entries are below their fact: right once the feed is quiet. Absent
-	// relations have no entry.
+	// Whole buckets of users say of what they do not have that it does not exist.
+	Whole int64 `json:"whole"`
+	// Late entries are below their fact: right once the feed is quiet. So is what a
+	// whole bucket does not have. Absent relations have no entry elsewhere.
 	Late   int64 `json:"late"`
 	Absent int64 `json:"absent"`
 	// Wrong counts what can never be, whatever is under way: an entry above its
@@ -44,7 +47,10 @@ type version struct {
 }
 
 // cached is what the three places say of a relation.
-type cached struct{ entry, floor, fact version }
+type cached struct {
+	entry, floor, fact version
+	relation           topology.Relation // of a fact
+}
 
 // CompareCache reads entries, then floors, then facts. Each of them only rises,
 // and none is above the next one, so that this order proves a fault also while
@@ -60,10 +66,11 @@ func CompareCache(ctx context.Context, cfg CacheConfig) (CacheReport, error) {
 		}
 		return c
 	}
+	whole := map[cache.Bucket]bool{}
 	err := cfg.Entries(ctx, func(r cache.Relation) error {
 		at(r.Key()).entry.raise(r.State, r.Version)
 		return nil
-	})
+	}, func(b cache.Bucket) { whole[b] = true })
 	if err != nil {
 		return CacheReport{}, err
 	}
@@ -76,15 +83,16 @@ func CompareCache(ctx context.Context, cfg CacheConfig) (CacheReport, error) {
 		return CacheReport{}, err
 	}
 	err = cfg.Facts(ctx, func(f Fact) error {
-		at(f.Relation.Key()).fact = version{f.State, f.Version}
+		c := at(f.Relation.Key())
+		c.fact, c.relation = version{f.State, f.Version}, f.Relation
 		return nil
 	})
 	if err != nil {
 		return CacheReport{}, err
 	}
-	r := CacheReport{Generation: cfg.Generation.ID, Examples: []string{}}
+	r := CacheReport{Generation: cfg.Generation.ID, Whole: int64(len(whole)), Examples: []string{}}
 	for key, c := range all {
-		r.judge(key, c)
+		r.judge(key, c, whole[cache.Bucket{Kind: c.relation.Kind, User: c.relation.User, Number: cfg.Generation.BucketOf(c.relation.Target)}])
 	}
 	return r, nil
 }
@@ -115,7 +123,7 @@ func floorOf(g cache.Generation, key string, value []byte, at func(string) *cach
 // maxExamples of what is wrong are named.
 const maxExamples = 20
 
-func (r *CacheReport) judge(key string, c *cached) {
+func (r *CacheReport) judge(key string, c *cached, whole bool) {
 	count := func(to *int64, v version) {
 		if v.number > 0 {
 			*to++
@@ -130,7 +138,7 @@ func (r *CacheReport) judge(key string, c *cached) {
 		wrong = fmt.Sprintf("Redis has it as %v, its floor as %v", c.entry, c.floor)
 	case c.floor.above(c.fact):
 		wrong = fmt.Sprintf("its floor has it as %v, its shard as %v", c.floor, c.fact)
-	case c.entry.number == 0:
+	case c.entry.number == 0 && !whole:
 		r.Absent++
 	case c.entry.number < c.fact.number:
 		r.Late++
@@ -159,8 +167,8 @@ func (v version) String() string {
 
 // WriteTable prints the report for people.
 func (r CacheReport) WriteTable(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "cache generation %d: %d entries, %d floors, %d facts; %d entries late, %d relations not cached, %d wrong\n",
-		r.Generation, r.Entries, r.Floors, r.Facts, r.Late, r.Absent, r.Wrong)
+	_, err := fmt.Fprintf(w, "cache generation %d: %d entries, %d floors, %d facts; %d users' buckets whole; %d entries late, %d relations not cached, %d wrong\n",
+		r.Generation, r.Entries, r.Floors, r.Facts, r.Whole, r.Late, r.Absent, r.Wrong)
 	for _, e := range r.Examples {
 		fmt.Fprintln(w, "  "+e)
 	}

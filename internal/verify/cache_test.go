@@ -22,12 +22,13 @@ func TestCompareCache(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		entry, floor, fact at
-		want               CacheReport
+		want               CacheReport // Whole: Redis says that the user has nothing else
 		text               string
 	}{
 		"agrees":                    {at{liked, 3}, at{liked, 3}, at{liked, 3}, CacheReport{Entries: 1, Floors: 1, Facts: 1}, ""},
 		"late":                      {at{liked, 1}, at{liked, 3}, at{unliked, 4}, CacheReport{Entries: 1, Floors: 1, Facts: 1, Late: 1}, ""},
 		"not cached":                {at{}, at{}, at{liked, 1}, CacheReport{Facts: 1, Absent: 1}, ""},
+		"said not to be":            {at{}, at{liked, 1}, at{liked, 1}, CacheReport{Whole: 1, Floors: 1, Facts: 1, Late: 1}, ""},
 		"above its floor":           {at{liked, 5}, at{liked, 3}, at{liked, 5}, CacheReport{Entries: 1, Floors: 1, Facts: 1, Wrong: 1}, "its floor as LIKED at version 3"},
 		"without a floor":           {at{liked, 5}, at{}, at{liked, 5}, CacheReport{Entries: 1, Facts: 1, Wrong: 1}, "its floor as nothing"},
 		"floor above the fact":      {at{}, at{liked, 3}, at{unliked, 2}, CacheReport{Floors: 1, Facts: 1, Wrong: 1}, "its shard as UNLIKED at version 2"},
@@ -46,7 +47,11 @@ func TestCompareCache(t *testing.T) {
 			}
 			got, err := CompareCache(t.Context(), CacheConfig{
 				Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1},
-				Entries: func(_ context.Context, visit func(cache.Relation) error) error {
+				Entries: func(_ context.Context, visit func(cache.Relation) error, whole func(cache.Bucket)) error {
+					whole(cache.Bucket{Kind: topology.Favorite, User: "u7"})
+					if test.want.Whole > 0 {
+						whole(cache.Bucket{Kind: topology.Like, User: "u7"})
+					}
 					if test.entry.number == 0 {
 						return nil
 					}
@@ -104,7 +109,7 @@ func TestCompareCacheTakesPartitionsAtATime(t *testing.T) {
 	}
 	r, err := CompareCache(t.Context(), CacheConfig{
 		Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1}, Floors: floors,
-		Entries: func(context.Context, func(cache.Relation) error) error { return nil },
+		Entries: func(context.Context, func(cache.Relation) error, func(cache.Bucket)) error { return nil },
 		Facts:   func(context.Context, func(Fact) error) error { return nil },
 	})
 	if err != nil || r.Floors != partitions*each {

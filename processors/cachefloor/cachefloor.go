@@ -104,6 +104,12 @@ func (f *CacheFloor) handle(part *gokakit.Partition, r topology.Record) error {
 			return f.setAside(part, r, no)
 		}
 		return f.raise(part, given)
+	case *tidemarkv1.CacheTask_User:
+		asked, no := readUnknown(r, body.User)
+		if no != nil {
+			return f.setAside(part, r, no)
+		}
+		return f.complete(part, body.User.Generation, asked)
 	case *tidemarkv1.CacheTask_Begin:
 		return f.change(part, r, body.Begin.Generation, func(old *tidemarkv1.LiveGenerations) *tidemarkv1.LiveGenerations {
 			return Begin(old, body.Begin)
@@ -171,9 +177,32 @@ func (f *CacheFloor) raiseIn(part *gokakit.Partition, g *tidemarkv1.LiveGenerati
 		return err
 	}
 	return part.Perform(entry{
-		generation: cache.Generation{Family: cache.Relations, ID: g.Generation, Deployment: g.Deployment, Buckets: int(g.Buckets)},
+		generation: cacheGeneration(g),
 		relation:   cache.Relation{Relation: k.relation, State: topology.State(row.State), Version: row.Version},
 	})
+}
+
+// complete has Redis told all that a user has of a kind, if the generation is one
+// that the partition writes.
+func (f *CacheFloor) complete(part *gokakit.Partition, generation uint64, of ofUser) error {
+	live, err := f.live(part)
+	if err != nil {
+		return err
+	}
+	for _, g := range live.GetGenerations() {
+		if g.Generation != generation {
+			continue
+		}
+		if err := part.Owner().(*owner).claim(part); err != nil {
+			return err
+		}
+		return part.Perform(completion{generation: cacheGeneration(g), of: of})
+	}
+	return nil
+}
+
+func cacheGeneration(g *tidemarkv1.LiveGeneration) cache.Generation {
+	return cache.Generation{Family: cache.Relations, ID: g.Generation, Deployment: g.Deployment, Buckets: int(g.Buckets)}
 }
 
 // takesAnything says whether a row is taken for an empty one, the check that it

@@ -1,12 +1,14 @@
 package cachefloor
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/tidemark/tidemark/internal/cache"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -30,6 +32,83 @@ func TestALateHintBringsNothingBack(t *testing.T) {
 	r.produce(r.handover(1, like("u7", "V1", 11)))
 	r.settled(topology.CacheTasks)
 	r.wants(1, "u7", "V1", 12)
+}
+
+// A reader read nothing, the first like was committed and cached, and only then it
+// is handed in that the reader knew nothing of the user: v1 stays, also when Redis
+// has forgotten it meanwhile. What the user does not have is known from then on,
+// and a first like after that wins.
+func TestALateHintOfNothingHidesNoFirstLike(t *testing.T) {
+	r := newRig(t)
+	r.start(r.cache)
+	r.begin(1)
+	asked := Unknown(r.topo, 1, 1, topology.Like, "u7")
+	r.produce(r.fact(like("u7", "V1", 1)), r.fact(like("u77", "V2", 1)))
+	r.settled(topology.Facts)
+	r.produce(asked)
+	r.settled(topology.CacheTasks)
+	r.wants(1, "u7", "V1", 1)
+	r.wantsNone(1, "u7", "V2")
+	if err := r.raw.Del(t.Context(), "like:relation:g1:{u7|0}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	r.wants(1, "u7", "V1", 0)
+	r.produce(r.fact(like("u7", "V3", 1))) // into what is a part now
+	r.settled(topology.Facts)
+	r.wants(1, "u7", "V1", 0)
+	r.produce(asked)
+	r.settled(topology.CacheTasks)
+	r.wants(1, "u7", "V1", 1)
+	r.wants(1, "u7", "V3", 1)
+	r.wantsNone(1, "u7", "V2")
+	r.produce(r.fact(like("u7", "V2", 1)))
+	r.settled(topology.Facts)
+	r.wants(1, "u7", "V2", 1)
+	r.produce(Unknown(r.topo, 1, 2, topology.Like, "u9"), Unknown(r.topo, 1, 1, topology.Like, "u8")) // 2 never began
+	r.settled(topology.CacheTasks)
+	r.wantsNone(1, "u8", "V1")
+	r.wants(1, "u9", "V1", 0)
+}
+
+// A generation takes over the rows of the one before the last: a user's relations
+// that only that one had are none of its own.
+func TestCompletionGivesAGenerationItsOwn(t *testing.T) {
+	r := newRig(t)
+	r.start(r.cache)
+	r.begin(1)
+	r.produce(r.fact(like("u7", "V1", 5)))
+	r.settled(topology.Facts)
+	r.begin(2)
+	r.begin(3)
+	r.produce(r.handover(3, like("u7", "V2", 6)), Unknown(r.topo, 1, 3, topology.Like, "u7"))
+	r.settled(topology.CacheTasks)
+	r.wants(3, "u7", "V2", 6)
+	r.wantsNone(3, "u7", "V1")
+}
+
+// Of a user who has too many relations nothing is said that is not there.
+func TestCompletionHasABound(t *testing.T) {
+	r := newRig(t)
+	r.start(r.cache)
+	r.begin(1)
+	for i := range cache.MostOfUser + 1 {
+		if i == cache.MostOfUser {
+			r.settled(topology.Facts)
+			r.produce(Unknown(r.topo, 1, 1, topology.Like, "u7"))
+			r.settled(topology.CacheTasks)
+			r.wantsNone(1, "u7", "N1")
+			if err := r.raw.Del(t.Context(), "like:relation:g1:{u7|0}").Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.produce(r.fact(like("u7", fmt.Sprintf("V%d", i), 1)))
+	}
+	r.settled(topology.Facts)
+	r.produce(Unknown(r.topo, 1, 1, topology.Like, "u7"))
+	r.settled(topology.CacheTasks)
+	if got := r.holds(1, "u7", "N1"); got != (cache.Cached{Many: true}) {
+		t.Errorf("the cache says %+v", got)
+	}
 }
 
 // The processor ends after the floor is in the log and before Redis is written;

@@ -40,6 +40,28 @@ func readKnown(r topology.Record, c *tidemarkv1.KnownRelation) (known, *quaranti
 	return k.checked(r)
 }
 
+// ofUser are a user's relations of a kind.
+type ofUser struct {
+	kind topology.Kind
+	user string
+}
+
+// readUnknown reads the user of a task.
+func readUnknown(r topology.Record, u *tidemarkv1.UnknownUser) (ofUser, *quarantine.Refusal) {
+	of := ofUser{topology.Kind(u.Kind), u.UserId}
+	switch {
+	case u.Generation == 0:
+		return of, quarantine.Refuse(quarantine.InvalidVersion, "a user's relations are for no generation")
+	case !of.kind.Valid():
+		return of, quarantine.Refuse(quarantine.UnknownKind, "kind %d is unknown", of.kind)
+	case topology.CheckID(of.user) != nil:
+		return of, quarantine.Refuse(quarantine.InvalidID, "the user's id %v", topology.CheckID(of.user))
+	case r.Key != topology.OnPartition(r.Partition, topology.RelationsKey(of.kind, of.user)):
+		return of, quarantine.Refuse(quarantine.KeyMismatch, "the key is not that of the user's relations on this partition")
+	}
+	return of, nil
+}
+
 func (k known) checked(r topology.Record) (known, *quarantine.Refusal) {
 	switch {
 	case !k.relation.Kind.Valid():

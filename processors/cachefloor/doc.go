@@ -18,6 +18,10 @@
 // floor judges it like any other record, so that the old version of a slow reader
 // comes to nothing.
 //
+// A reader that found no relation hands in the user. What the floor of an active
+// generation has of him is all that he has, so Redis is told it together with the
+// mark that nothing is missing (completion).
+//
 // The floor is kept per generation of the cache: a new one begins empty, since it
 // must take what the old one has, and two rows of a relation suffice, because
 // only the active generation and the one being rebuilt are ever written
@@ -34,7 +38,8 @@
 // the facts wait in Kafka, and readers read the source.
 //
 // Metrics: tidemark_cachefloor_quarantined_total{reason},
-// tidemark_cachefloor_written_total, tidemark_cachefloor_dropped_total,
+// tidemark_cachefloor_written_total, tidemark_cachefloor_completed_total,
+// tidemark_cachefloor_dropped_total,
 // tidemark_cachefloor_write_errors_total, tidemark_cachefloor_write_seconds,
 // tidemark_cachefloor_rebuilt_relations_total, tidemark_cachefloor_losses_total,
 // tidemark_cache_hints_total{result} (in query processes).

@@ -189,6 +189,14 @@ func (r *rig) wants(id uint64, user, target string, version uint64) {
 	}
 }
 
+// wantsNone wants Redis to say that there is no such relation.
+func (r *rig) wantsNone(id uint64, user, target string) {
+	r.t.Helper()
+	if got := r.holds(id, user, target); got != (cache.Cached{Found: true, State: topology.Unliked}) {
+		r.t.Errorf("generation %d holds %s of %s as %+v, want it not to be", id, target, user, got)
+	}
+}
+
 func (r *rig) eventually(id uint64, user, target string, version uint64) {
 	r.t.Helper()
 	testenv.Eventually(r.t, 30*time.Second, func() error {

@@ -20,6 +20,14 @@ func Handover(t *topology.Topology, shard int, generation uint64, r cache.Relati
 	}}})
 }
 
+// Unknown is the task that brings all of a user's relations of a kind to a
+// generation, so that it knows which he does not have.
+func Unknown(t *topology.Topology, shard int, generation uint64, kind topology.Kind, user string) *kgo.Record {
+	return task(t, topology.OnPartition(shard, topology.RelationsKey(kind, user)), &tidemarkv1.CacheTask{Body: &tidemarkv1.CacheTask_User{User: &tidemarkv1.UnknownUser{
+		Generation: generation, Kind: tidemarkv1.Kind(kind), UserId: user,
+	}}})
+}
+
 func beginTasks(t *topology.Topology, g cache.Generation) (records []*kgo.Record) {
 	for partition := range t.Stream(topology.CacheTasks).Partitions {
 		records = append(records, task(t, topology.CacheGenerationKey(partition, g.ID), &tidemarkv1.CacheTask{Body: &tidemarkv1.CacheTask_Begin{Begin: &tidemarkv1.LiveGeneration{

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +26,19 @@ type entry struct {
 	relation   cache.Relation
 }
 
+// completion has Redis told all that stands in the floor of a user's relations of a
+// kind, and that this is all.
+//
+// The floor of an active generation has every relation: its rebuilding handed over
+// what there was, and the facts the rest. Readers name active generations only.
+// What is acked when a completion is performed is in it; what is acked later is
+// performed later, so that a relation's first version finds the user's bucket
+// whole, is written into it, and wins over its absence.
+type completion struct {
+	generation cache.Generation
+	of         ofUser
+}
+
 // writer brings entries to Redis. An entry is never given up while its
 // generation lives, since no later one may come to correct what Redis says.
 type writer struct {
@@ -32,10 +47,11 @@ type writer struct {
 	weak  gokakit.Weakness
 	log   *slog.Logger
 
-	written prometheus.Counter
-	dropped prometheus.Counter
-	errors  prometheus.Counter
-	took    prometheus.Histogram
+	written   prometheus.Counter
+	completed prometheus.Counter
+	dropped   prometheus.Counter
+	errors    prometheus.Counter
+	took      prometheus.Histogram
 
 	mu  sync.Mutex
 	why error // why Redis could not be written last; nil after a success
@@ -44,6 +60,7 @@ type writer struct {
 func newWriter(cfg Config) (*writer, error) {
 	w := &writer{redis: cache.NewRelationWriter(cfg.Cache), lives: cfg.Lives, weak: cfg.Weakness, log: cfg.Logger.With("component", "cachefloor")}
 	w.written = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_written_total", Help: "Entries that Redis was told, those that it had already included."})
+	w.completed = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_completed_total", Help: "Users of whom Redis was told all relations of a kind, or that they are too many."})
 	w.dropped = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_dropped_total", Help: "Entries of generations that have ended meanwhile."})
 	w.errors = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cachefloor_write_errors_total", Help: "Attempts to write to Redis that failed and are made again."})
 	w.took = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -53,7 +70,7 @@ func newWriter(cfg Config) (*writer, error) {
 	if cfg.Registerer == nil {
 		return w, nil
 	}
-	for _, c := range []prometheus.Collector{w.written, w.dropped, w.errors, w.took} {
+	for _, c := range []prometheus.Collector{w.written, w.completed, w.dropped, w.errors, w.took} {
 		if err := cfg.Registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("cachefloor: registering metrics: %w", err)
 		}
@@ -76,6 +93,7 @@ func (w *writer) note(err error) {
 // owner writes the entries of one partition while it is owned.
 type owner struct {
 	*writer
+	part      *gokakit.Partition
 	partition int
 	ctx       context.Context
 	cancel    context.CancelFunc
@@ -91,7 +109,7 @@ var _ gokakit.Performer = (*owner)(nil)
 
 func (w *writer) newOwner(part *gokakit.Partition) gokakit.Owner {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &owner{writer: w, partition: part.Number(), ctx: ctx, cancel: cancel}
+	return &owner{writer: w, part: part, partition: part.Number(), ctx: ctx, cancel: cancel}
 }
 
 // claim says in the table's log, once, that this owner writes from here on.
@@ -129,43 +147,118 @@ func (o *owner) Run(ctx context.Context) error {
 	return nil
 }
 
-// Perform writes a batch of entries, generation by generation.
+// Perform writes a batch of entries, generation by generation, then completions.
 func (o *owner) Perform(effects []any) error {
 	if o.epoch == 0 {
 		return errors.New("writing to Redis: this owner's claim is not in the log") // cannot be: it stands before every entry
 	}
 	byGeneration := map[cache.Generation][]cache.Relation{}
+	unknown := map[cache.Generation]map[ofUser]bool{}
 	for _, e := range effects {
-		e := e.(entry)
-		byGeneration[e.generation] = append(byGeneration[e.generation], e.relation)
+		switch e := e.(type) {
+		case entry:
+			byGeneration[e.generation] = append(byGeneration[e.generation], e.relation)
+		case completion:
+			if unknown[e.generation] == nil {
+				unknown[e.generation] = map[ofUser]bool{}
+			}
+			unknown[e.generation][e.of] = true
+		}
 	}
+	as := cache.Owner{Name: topology.Hex4(o.partition), Epoch: o.epoch}
 	for g, relations := range byGeneration {
-		if err := o.write(o.ctx, g, cache.Owner{Name: topology.Hex4(o.partition), Epoch: o.epoch}, relations); err != nil {
+		err := o.write(o.ctx, g, len(relations), func() error {
+			_, err := o.redis.Write(o.ctx, g, as, relations)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
+	for g, users := range unknown {
+		for some := range slices.Chunk(slices.Collect(maps.Keys(users)), completedAtOnce) {
+			if err := o.completeSome(g, as, some); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// completedAtOnce bounds what is in memory, and how long the table's other users
+// wait while it is read.
+const completedAtOnce = 32
+
+func (o *owner) completeSome(g cache.Generation, as cache.Owner, users []ofUser) error {
+	prefixes := make([]string, len(users))
+	for i, of := range users {
+		prefixes[i] = topology.FloorKey(o.partition, g.ID, topology.RelationsKey(of.kind, of.user)) + ":"
+	}
+	floors, err := o.part.AckedUnder(prefixes, cache.MostOfUser)
+	if err != nil {
+		return err
+	}
+	all := make([]cache.UserRelations, len(users))
+	entries := 0
+	for i, of := range users {
+		all[i] = cache.UserRelations{Kind: of.kind, User: of.user}
+		if all[i].Relations, err = relationsIn(floors[prefixes[i]], g.ID); err != nil {
+			return err
+		}
+		if len(floors[prefixes[i]]) > cache.MostOfUser {
+			all[i].Relations, all[i].Many = nil, true
+		}
+		entries += len(all[i].Relations)
+	}
+	return o.write(o.ctx, g, entries, func() error {
+		if err := o.redis.WriteUsers(o.ctx, g, as, all); err != nil {
+			return err
+		}
+		o.completed.Add(float64(len(all)))
+		return nil
+	})
+}
+
+// relationsIn are the relations that a generation has in rows of the table.
+func relationsIn(rows map[string][]byte, generation uint64) (relations []cache.Relation, err error) {
+	for key, value := range rows {
+		var row tidemarkv1.FloorRow
+		if err := decodeRow(value, &row); err != nil {
+			return nil, err
+		}
+		floor := row.GetRelation()
+		if floor.GetGeneration() != generation {
+			continue // of the one whose rows this one takes over
+		}
+		_, _, relation, err := topology.ParseCountedKey(key)
+		if err != nil {
+			return nil, fmt.Errorf("reading a floor's key %.60q: %w", key, err)
+		}
+		relations = append(relations, cache.Relation{Relation: relation, State: topology.State(floor.State), Version: floor.Version})
+	}
+	return relations, nil
 }
 
 // patience is how long a batch is tried before the processor is built anew. That
 // happens again and again while Redis is away, and lets partitions move.
 const patience = 5 * time.Second
 
-// write ends when Redis has the entries, or the generation has ended.
-func (w *writer) write(ctx context.Context, g cache.Generation, as cache.Owner, relations []cache.Relation) error {
+// write ends when do has brought Redis so many entries, or the generation has
+// ended.
+func (w *writer) write(ctx context.Context, g cache.Generation, entries int, do func() error) error {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 10*time.Millisecond, 500*time.Millisecond
 	for start := time.Now(); ; {
 		if w.lives.Ended(g) && !w.weak.Has(gokakit.WithoutEnded) {
-			w.dropped.Add(float64(len(relations)))
+			w.dropped.Add(float64(entries))
 			return nil
 		}
 		began := time.Now()
-		_, err := w.redis.Write(ctx, g, as, relations)
+		err := do()
 		if err == nil {
 			w.note(nil)
 			w.took.Observe(time.Since(began).Seconds())
-			w.written.Add(float64(len(relations)))
+			w.written.Add(float64(entries))
 			return nil
 		}
 		w.errors.Inc()

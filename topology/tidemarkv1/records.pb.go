@@ -3304,6 +3304,68 @@ func (x *KnownRelation) GetVersion() uint64 {
 }
 
 // CacheTask is a record of cache-tasks.
+// UnknownUser is a user of whom a reader did not know which relations of a kind he
+// does not have.
+type UnknownUser struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Generation    uint64                 `protobuf:"varint,1,opt,name=generation,proto3" json:"generation,omitempty"`
+	Kind          Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=tidemark.v1.Kind" json:"kind,omitempty"`
+	UserId        string                 `protobuf:"bytes,3,opt,name=user_id,json=userId,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnknownUser) Reset() {
+	*x = UnknownUser{}
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnknownUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnknownUser) ProtoMessage() {}
+
+func (x *UnknownUser) ProtoReflect() protoreflect.Message {
+	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnknownUser.ProtoReflect.Descriptor instead.
+func (*UnknownUser) Descriptor() ([]byte, []int) {
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *UnknownUser) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *UnknownUser) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *UnknownUser) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
 type CacheTask struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Body:
@@ -3311,6 +3373,7 @@ type CacheTask struct {
 	//	*CacheTask_Relation
 	//	*CacheTask_Begin
 	//	*CacheTask_End
+	//	*CacheTask_User
 	Body          isCacheTask_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3318,7 +3381,7 @@ type CacheTask struct {
 
 func (x *CacheTask) Reset() {
 	*x = CacheTask{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3393,7 @@ func (x *CacheTask) String() string {
 func (*CacheTask) ProtoMessage() {}
 
 func (x *CacheTask) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[31]
+	mi := &file_tidemark_v1_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3406,7 @@ func (x *CacheTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheTask.ProtoReflect.Descriptor instead.
 func (*CacheTask) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{31}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CacheTask) GetBody() isCacheTask_Body {
@@ -3380,6 +3443,15 @@ func (x *CacheTask) GetEnd() uint64 {
 	return 0
 }
 
+func (x *CacheTask) GetUser() *UnknownUser {
+	if x != nil {
+		if x, ok := x.Body.(*CacheTask_User); ok {
+			return x.User
+		}
+	}
+	return nil
+}
+
 type isCacheTask_Body interface {
 	isCacheTask_Body()
 }
@@ -3398,11 +3470,17 @@ type CacheTask_End struct {
 	End uint64 `protobuf:"varint,3,opt,name=end,proto3,oneof"`
 }
 
+type CacheTask_User struct {
+	User *UnknownUser `protobuf:"bytes,4,opt,name=user,proto3,oneof"`
+}
+
 func (*CacheTask_Relation) isCacheTask_Body() {}
 
 func (*CacheTask_Begin) isCacheTask_Body() {}
 
 func (*CacheTask_End) isCacheTask_Body() {}
+
+func (*CacheTask_User) isCacheTask_Body() {}
 
 // Quarantined is a record that was set aside, with its origin.
 type Quarantined struct {
@@ -3425,7 +3503,7 @@ type Quarantined struct {
 
 func (x *Quarantined) Reset() {
 	*x = Quarantined{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[32]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3437,7 +3515,7 @@ func (x *Quarantined) String() string {
 func (*Quarantined) ProtoMessage() {}
 
 func (x *Quarantined) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[32]
+	mi := &file_tidemark_v1_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3450,7 +3528,7 @@ func (x *Quarantined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quarantined.ProtoReflect.Descriptor instead.
 func (*Quarantined) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{32}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Quarantined) GetReason() QuarantineReason {
@@ -3543,7 +3621,7 @@ type AccountPrivacy struct {
 
 func (x *AccountPrivacy) Reset() {
 	*x = AccountPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[33]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3633,7 @@ func (x *AccountPrivacy) String() string {
 func (*AccountPrivacy) ProtoMessage() {}
 
 func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[33]
+	mi := &file_tidemark_v1_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3646,7 @@ func (x *AccountPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccountPrivacy.ProtoReflect.Descriptor instead.
 func (*AccountPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{33}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AccountPrivacy) GetAccountId() string {
@@ -3648,7 +3726,7 @@ type VideoPrivacy struct {
 
 func (x *VideoPrivacy) Reset() {
 	*x = VideoPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[34]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +3738,7 @@ func (x *VideoPrivacy) String() string {
 func (*VideoPrivacy) ProtoMessage() {}
 
 func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[34]
+	mi := &file_tidemark_v1_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +3751,7 @@ func (x *VideoPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VideoPrivacy.ProtoReflect.Descriptor instead.
 func (*VideoPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{34}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VideoPrivacy) GetVideoId() string {
@@ -3735,7 +3813,7 @@ type BlockPrivacy struct {
 
 func (x *BlockPrivacy) Reset() {
 	*x = BlockPrivacy{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[35]
+	mi := &file_tidemark_v1_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3747,7 +3825,7 @@ func (x *BlockPrivacy) String() string {
 func (*BlockPrivacy) ProtoMessage() {}
 
 func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[35]
+	mi := &file_tidemark_v1_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3760,7 +3838,7 @@ func (x *BlockPrivacy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockPrivacy.ProtoReflect.Descriptor instead.
 func (*BlockPrivacy) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{35}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BlockPrivacy) GetBlockerId() string {
@@ -3806,7 +3884,7 @@ type PrivacyEvent struct {
 
 func (x *PrivacyEvent) Reset() {
 	*x = PrivacyEvent{}
-	mi := &file_tidemark_v1_records_proto_msgTypes[36]
+	mi := &file_tidemark_v1_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3818,7 +3896,7 @@ func (x *PrivacyEvent) String() string {
 func (*PrivacyEvent) ProtoMessage() {}
 
 func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_tidemark_v1_records_proto_msgTypes[36]
+	mi := &file_tidemark_v1_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3831,7 +3909,7 @@ func (x *PrivacyEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PrivacyEvent.ProtoReflect.Descriptor instead.
 func (*PrivacyEvent) Descriptor() ([]byte, []int) {
-	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{36}
+	return file_tidemark_v1_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PrivacyEvent) GetBody() isPrivacyEvent_Body {
@@ -4150,11 +4228,18 @@ const file_tidemark_v1_records_proto_rawDesc = "" +
 	"\auser_id\x18\x03 \x01(\tR\x06userId\x12\x1b\n" +
 	"\ttarget_id\x18\x04 \x01(\tR\btargetId\x12(\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x12.tidemark.v1.StateR\x05state\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x04R\aversion\"\x96\x01\n" +
+	"\aversion\x18\x06 \x01(\x04R\aversion\"m\n" +
+	"\vUnknownUser\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x01 \x01(\x04R\n" +
+	"generation\x12%\n" +
+	"\x04kind\x18\x02 \x01(\x0e2\x11.tidemark.v1.KindR\x04kind\x12\x17\n" +
+	"\auser_id\x18\x03 \x01(\tR\x06userId\"\xc6\x01\n" +
 	"\tCacheTask\x128\n" +
 	"\brelation\x18\x01 \x01(\v2\x1a.tidemark.v1.KnownRelationH\x00R\brelation\x123\n" +
 	"\x05begin\x18\x02 \x01(\v2\x1b.tidemark.v1.LiveGenerationH\x00R\x05begin\x12\x12\n" +
-	"\x03end\x18\x03 \x01(\x04H\x00R\x03endB\x06\n" +
+	"\x03end\x18\x03 \x01(\x04H\x00R\x03end\x12.\n" +
+	"\x04user\x18\x04 \x01(\v2\x18.tidemark.v1.UnknownUserH\x00R\x04userB\x06\n" +
 	"\x04body\"\x92\x02\n" +
 	"\vQuarantined\x125\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x1d.tidemark.v1.QuarantineReasonR\x06reason\x12\x16\n" +
@@ -4277,7 +4362,7 @@ func file_tidemark_v1_records_proto_rawDescGZIP() []byte {
 }
 
 var file_tidemark_v1_records_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_tidemark_v1_records_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_tidemark_v1_records_proto_goTypes = []any{
 	(Kind)(0),                 // 0: tidemark.v1.Kind
 	(State)(0),                // 1: tidemark.v1.State
@@ -4317,12 +4402,13 @@ var file_tidemark_v1_records_proto_goTypes = []any{
 	(*OwnerClaim)(nil),        // 35: tidemark.v1.OwnerClaim
 	(*FloorRow)(nil),          // 36: tidemark.v1.FloorRow
 	(*KnownRelation)(nil),     // 37: tidemark.v1.KnownRelation
-	(*CacheTask)(nil),         // 38: tidemark.v1.CacheTask
-	(*Quarantined)(nil),       // 39: tidemark.v1.Quarantined
-	(*AccountPrivacy)(nil),    // 40: tidemark.v1.AccountPrivacy
-	(*VideoPrivacy)(nil),      // 41: tidemark.v1.VideoPrivacy
-	(*BlockPrivacy)(nil),      // 42: tidemark.v1.BlockPrivacy
-	(*PrivacyEvent)(nil),      // 43: tidemark.v1.PrivacyEvent
+	(*UnknownUser)(nil),       // 38: tidemark.v1.UnknownUser
+	(*CacheTask)(nil),         // 39: tidemark.v1.CacheTask
+	(*Quarantined)(nil),       // 40: tidemark.v1.Quarantined
+	(*AccountPrivacy)(nil),    // 41: tidemark.v1.AccountPrivacy
+	(*VideoPrivacy)(nil),      // 42: tidemark.v1.VideoPrivacy
+	(*BlockPrivacy)(nil),      // 43: tidemark.v1.BlockPrivacy
+	(*PrivacyEvent)(nil),      // 44: tidemark.v1.PrivacyEvent
 }
 var file_tidemark_v1_records_proto_depIdxs = []int32{
 	0,  // 0: tidemark.v1.RelationChange.kind:type_name -> tidemark.v1.Kind
@@ -4369,21 +4455,23 @@ var file_tidemark_v1_records_proto_depIdxs = []int32{
 	35, // 41: tidemark.v1.FloorRow.claim:type_name -> tidemark.v1.OwnerClaim
 	0,  // 42: tidemark.v1.KnownRelation.kind:type_name -> tidemark.v1.Kind
 	1,  // 43: tidemark.v1.KnownRelation.state:type_name -> tidemark.v1.State
-	37, // 44: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
-	33, // 45: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
-	3,  // 46: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
-	4,  // 47: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
-	5,  // 48: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
-	6,  // 49: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
-	6,  // 50: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
-	40, // 51: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
-	41, // 52: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
-	42, // 53: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	0,  // 44: tidemark.v1.UnknownUser.kind:type_name -> tidemark.v1.Kind
+	37, // 45: tidemark.v1.CacheTask.relation:type_name -> tidemark.v1.KnownRelation
+	33, // 46: tidemark.v1.CacheTask.begin:type_name -> tidemark.v1.LiveGeneration
+	38, // 47: tidemark.v1.CacheTask.user:type_name -> tidemark.v1.UnknownUser
+	3,  // 48: tidemark.v1.Quarantined.reason:type_name -> tidemark.v1.QuarantineReason
+	4,  // 49: tidemark.v1.AccountPrivacy.status:type_name -> tidemark.v1.AccountStatus
+	5,  // 50: tidemark.v1.VideoPrivacy.status:type_name -> tidemark.v1.VideoStatus
+	6,  // 51: tidemark.v1.VideoPrivacy.likers:type_name -> tidemark.v1.Audience
+	6,  // 52: tidemark.v1.VideoPrivacy.favoriters:type_name -> tidemark.v1.Audience
+	41, // 53: tidemark.v1.PrivacyEvent.account:type_name -> tidemark.v1.AccountPrivacy
+	42, // 54: tidemark.v1.PrivacyEvent.video:type_name -> tidemark.v1.VideoPrivacy
+	43, // 55: tidemark.v1.PrivacyEvent.block:type_name -> tidemark.v1.BlockPrivacy
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_tidemark_v1_records_proto_init() }
@@ -4426,14 +4514,15 @@ func file_tidemark_v1_records_proto_init() {
 		(*FloorRow_Live)(nil),
 		(*FloorRow_Claim)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[31].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[32].OneofWrappers = []any{
 		(*CacheTask_Relation)(nil),
 		(*CacheTask_Begin)(nil),
 		(*CacheTask_End)(nil),
+		(*CacheTask_User)(nil),
 	}
-	file_tidemark_v1_records_proto_msgTypes[33].OneofWrappers = []any{}
-	file_tidemark_v1_records_proto_msgTypes[35].OneofWrappers = []any{}
-	file_tidemark_v1_records_proto_msgTypes[36].OneofWrappers = []any{
+	file_tidemark_v1_records_proto_msgTypes[34].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[36].OneofWrappers = []any{}
+	file_tidemark_v1_records_proto_msgTypes[37].OneofWrappers = []any{
 		(*PrivacyEvent_Account)(nil),
 		(*PrivacyEvent_Video)(nil),
 		(*PrivacyEvent_Block)(nil),
@@ -4444,7 +4533,7 @@ func file_tidemark_v1_records_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tidemark_v1_records_proto_rawDesc), len(file_tidemark_v1_records_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
