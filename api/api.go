@@ -29,6 +29,8 @@ type Config struct {
 	// Visibility decides which targets take new relations, and whose counts are
 	// shown; nil: all.
 	Visibility Visibility
+	// Risk decides on commands that would begin a relation; nil: all go on.
+	Risk *Risk
 	// RequestTimeout bounds the work on one request; default 5s.
 	RequestTimeout time.Duration
 	// Signatures are checked where they are sent, and needed where Signatures says
@@ -50,6 +52,7 @@ type API struct {
 	huma           huma.API
 	verifier       *Verifier
 	visibility     Visibility // nil: everything is there for everybody
+	risk           *Risk      // nil: all go on
 	measures       *measures
 	log            *slog.Logger
 	quiet          quietLog
@@ -76,7 +79,7 @@ func New(c Config) (*API, error) {
 		return nil, err
 	}
 	a := &API{
-		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, measures: m, requestTimeout: c.RequestTimeout, limiter: c.Limiter, guard: c.Guard, shard: c.Shard,
+		router: &router{}, verifier: c.Verifier, visibility: c.Visibility, risk: c.Risk, measures: m, requestTimeout: c.RequestTimeout, limiter: c.Limiter, guard: c.Guard, shard: c.Shard,
 		log: c.Logger.With("component", "api"),
 	}
 	a.quiet.log = a.log

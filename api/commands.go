@@ -37,7 +37,7 @@ func RegisterCommands(a *API, store CommandStore) {
 			class:        p.kind.String(),
 			limitsItself: true,
 			body:         p.body, result: reflect.TypeFor[CommandAnswer](),
-			problems: []problemKind{kindAccountInactive, kindTargetUnknown, kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable, kindPrivacyUnavailable},
+			problems: []problemKind{kindAccountInactive, kindTargetUnknown, kindStaleBaseVersion, kindOperationExpired, kindKeyReused, kindStoreUnavailable, kindPrivacyUnavailable, kindRiskRefused, kindRiskUnavailable},
 			handle: func(w http.ResponseWriter, r *http.Request) *Problem {
 				return c.set(w, r, p.kind)
 			},
@@ -73,7 +73,7 @@ type commands struct {
 }
 
 func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind) *Problem {
-	cmd, device, p := readCommand(w, r, kind)
+	cmd, from, p := readCommand(w, r, kind)
 	if p != nil {
 		return p
 	}
@@ -82,10 +82,13 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 		return p
 	}
 	defer leave.end()
-	if p := c.api.limit(w, r, limits.Commands, device); p != nil {
+	if p := c.api.limit(w, r, limits.Commands, from.device); p != nil {
 		return p
 	}
 	if p := c.refused(r.Context(), cmd); p != nil {
+		return p
+	}
+	if cmd.Hiding, p = c.judge(r, cmd, from); p != nil {
 		return p
 	}
 	res, held, err := c.setLimited(r.Context(), cmd)
@@ -108,20 +111,20 @@ func (c commands) set(w http.ResponseWriter, r *http.Request, kind topology.Kind
 	return nil
 }
 
-// readCommand reads a command from the request, and the device that it names.
+// readCommand reads a command from the request, and who it says that sends it.
 // The user is the token's.
-func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cmd relations.Command, device string, _ *Problem) {
+func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cmd relations.Command, from sender, _ *Problem) {
 	target, p := pathID(r, "id")
 	if p != nil {
-		return cmd, "", p
+		return cmd, from, p
 	}
 	key, p := idempotencyKey(r)
 	if p != nil {
-		return cmd, "", p
+		return cmd, from, p
 	}
 	text, p := readBody(w, r)
 	if p != nil {
-		return cmd, "", p
+		return cmd, from, p
 	}
 	body, p := decodeCommand(text, kind)
 	return relations.Command{
@@ -129,7 +132,7 @@ func readCommand(w http.ResponseWriter, r *http.Request, kind topology.Kind) (cm
 		Relation:    topology.Relation{Kind: kind, User: IdentityOf(r.Context()).User, Target: target},
 		Desired:     body.desired,
 		BaseVersion: body.baseVersion,
-	}, body.device, p
+	}, sender{body.device, body.sequence}, p
 }
 
 func (c commands) operation(w http.ResponseWriter, r *http.Request) *Problem {

@@ -24,6 +24,7 @@ var (
 	kindListWithheld       = problemKind{"list-withheld", http.StatusForbidden, "The list is not shown to you"}
 	kindRoleMissing        = problemKind{"role-missing", http.StatusForbidden, "A role is needed"}
 	kindAccountInactive    = problemKind{"account-inactive", http.StatusForbidden, "Your account is closed or banned"}
+	kindRiskRefused        = problemKind{"risk-refused", http.StatusForbidden, "This is not possible for you"}
 	kindNotFound           = problemKind{"not-found", http.StatusNotFound, "There is no such resource"}
 	kindTargetUnknown      = problemKind{"target-unknown", http.StatusNotFound, "There is no such target for you"}
 	kindOperationUnknown   = problemKind{"operation-unknown", http.StatusNotFound, "The operation is not known"}
@@ -46,6 +47,7 @@ var (
 	kindCountsUnavailable  = problemKind{"counts-unavailable", http.StatusServiceUnavailable, "Counts are not ready yet"}
 	kindListsUnavailable   = problemKind{"lists-unavailable", http.StatusServiceUnavailable, "The list is not served yet"}
 	kindPrivacyUnavailable = problemKind{"privacy-unavailable", http.StatusServiceUnavailable, "What may be shown cannot be decided now"}
+	kindRiskUnavailable    = problemKind{"risk-unavailable", http.StatusServiceUnavailable, "What may be done cannot be decided now"}
 	kindExportsUnavailable = problemKind{"exports-unavailable", http.StatusServiceUnavailable, "Exports cannot be reached now"}
 	kindIdentityUnverified = problemKind{"identity-unavailable", http.StatusServiceUnavailable, "Tokens cannot be verified now"}
 )
@@ -56,7 +58,7 @@ var problemKinds = []problemKind{
 	kindRequestTimeout, kindStaleBaseVersion, kindPageTokenExpired, kindListGenerationGone, kindBodyTooLarge,
 	kindUnsupportedMedia, kindKeyReused, kindInternal, kindStoreUnavailable, kindCountsUnavailable,
 	kindListsUnavailable, kindPrivacyUnavailable, kindIdentityUnverified,
-	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindRateLimited, kindOverloaded, kindTooManyExports, kindExportsUnavailable,
+	kindAccountInactive, kindTargetUnknown, kindRoleMissing, kindExportUnknown, kindExportNotFinished, kindRateLimited, kindOverloaded, kindTooManyExports, kindExportsUnavailable, kindRiskRefused, kindRiskUnavailable,
 }
 
 func (k problemKind) uri() string { return problemPrefix + k.name }

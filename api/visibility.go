@@ -32,17 +32,28 @@ func (c commands) refused(ctx context.Context, cmd relations.Command) *Problem {
 	if err == nil && verdict == privacy.Allowed {
 		return nil
 	}
-	switch _, decided := c.store.Operation(ctx, cmd.Relation.User, cmd.OperationID); {
-	case decided == nil || errors.Is(decided, relations.ErrOperationExpired):
+	return c.unlessDecided(ctx, cmd, func() *Problem {
+		switch {
+		case err != nil:
+			return c.api.undecided(ctx, err)
+		case verdict == privacy.NoAccount:
+			return newProblem(kindAccountInactive, "nothing was committed for this operation id: a closed or banned account begins no relations; it may end those it has")
+		}
+		return newProblem(kindTargetUnknown, "nothing was committed for this operation id: for you there is no such video or user; why is not told. A relation that you have can be ended")
+	})
+}
+
+// unlessDecided is the problem of a command that may not be begun, unless its
+// operation was decided before.
+func (c commands) unlessDecided(ctx context.Context, cmd relations.Command, problem func() *Problem) *Problem {
+	_, err := c.store.Operation(ctx, cmd.Relation.User, cmd.OperationID)
+	switch {
+	case err == nil || errors.Is(err, relations.ErrOperationExpired):
 		return nil
-	case !errors.Is(decided, relations.ErrOperationNotFound):
-		return c.api.storeProblem(ctx, decided, "the command may or may not be committed: send it again with the same Idempotency-Key")
-	case err != nil:
-		return c.api.undecided(ctx, err)
-	case verdict == privacy.NoAccount:
-		return newProblem(kindAccountInactive, "nothing was committed for this operation id: a closed or banned account begins no relations; it may end those it has")
+	case !errors.Is(err, relations.ErrOperationNotFound):
+		return c.api.storeProblem(ctx, err, "the command may or may not be committed: send it again with the same Idempotency-Key")
 	}
-	return newProblem(kindTargetUnknown, "nothing was committed for this operation id: for you there is no such video or user; why is not told. A relation that you have can be ended")
+	return problem()
 }
 
 func (a *API) undecided(ctx context.Context, err error) *Problem {

@@ -13,11 +13,7 @@ func (b *builder) limiter() (*limits.Limiter, error) {
 	if !c.Enabled {
 		return nil, nil
 	}
-	gateways, err := config.Networks(c.Gateways)
-	if err != nil {
-		return nil, err
-	}
-	proxies, err := config.Networks(c.TrustedProxies)
+	networks, err := clientNetworks(c)
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +28,16 @@ func (b *builder) limiter() (*limits.Limiter, error) {
 		Commands:    limits.CallerLimits{Account: limits.Limit(c.Commands.Account), Device: limits.Limit(c.Commands.Device), Address: limits.Limit(c.Commands.Address)},
 		Queries:     limits.CallerLimits{Account: limits.Limit(c.Queries.Account), Address: limits.Limit(c.Queries.Address)},
 		Transitions: limits.Limit(c.Transitions),
-		Gateways:    gateways, GatewayFactor: c.GatewayFactor, Proxies: proxies,
+		Networks:    networks, GatewayFactor: c.GatewayFactor,
 		Redis: redis, LocalEntries: c.LocalEntries, Registerer: b.metrics,
 	})
+}
+
+// clientNetworks tell where clients come from, also where nothing is limited.
+func clientNetworks(c config.Limits) (n limits.Networks, err error) {
+	if n.Gateways, err = config.Networks(c.Gateways); err != nil {
+		return n, err
+	}
+	n.Proxies, err = config.Networks(c.TrustedProxies)
+	return n, err
 }

@@ -258,11 +258,17 @@ func (b *builder) api(ctx context.Context, commands, queries bool) error {
 	if err != nil {
 		return err
 	}
+	var judge *api.Risk
+	if commands {
+		if judge, err = b.risk(); err != nil {
+			return err
+		}
+	}
 	guard, err := b.guard(ctx, limiter)
 	if err != nil {
 		return err
 	}
-	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Signatures: signatures, Limiter: limiter, Guard: guard, Shard: b.shards.Shard, Logger: b.log, Registerer: b.metrics})
+	a, err := api.New(api.Config{Verifier: verifier, Visibility: visible, Risk: judge, Signatures: signatures, Limiter: limiter, Guard: guard, Shard: b.shards.Shard, Logger: b.log, Registerer: b.metrics})
 	if err != nil {
 		return err
 	}

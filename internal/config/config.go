@@ -82,6 +82,8 @@ type Config struct {
 	// Visibility says how commands are checked against what is known of their
 	// targets.
 	Visibility Visibility `koanf:"visibility"`
+	// Risk says which commands are refused, and which relations hidden.
+	Risk Risk `koanf:"risk"`
 	// GapHealing says who heals a named gap of the change feed: HealManually
 	// or HealAutomatically.
 	GapHealing string `koanf:"gap_healing"`
@@ -264,6 +266,7 @@ func Default() Config {
 		SealInterval:      2 * time.Second,
 		StaleBasePolicy:   RejectStale,
 		Visibility:        DefaultVisibility(),
+		Risk:              defaultRisk(),
 		GapHealing:        HealManually,
 		OutboxRetention:   7 * 24 * time.Hour,
 		CommandRetention:  7 * 24 * time.Hour,

@@ -233,6 +233,7 @@ func (c Config) validateRunning(p *problems) {
 		}
 	}
 	c.Visibility.validate(p)
+	c.Risk.validate(p)
 	if c.GapHealing != HealManually && c.GapHealing != HealAutomatically {
 		p.add("gap_healing", "%q is not one of %s, %s", c.GapHealing, HealManually, HealAutomatically)
 	}

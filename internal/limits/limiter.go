@@ -48,12 +48,10 @@ type Config struct {
 	Commands, Queries CallerLimits
 	// Transitions bounds the effective transitions of each relation.
 	Transitions Limit
-	// Gateways are networks with many people behind each address: their address
-	// limits are GatewayFactor times as wide; factor 0: they have none.
-	Gateways      []netip.Prefix
+	Networks    Networks
+	// GatewayFactor is how many times as wide the address limits of gateways are;
+	// 0: they have none.
 	GatewayFactor int
-	// Proxies are believed in what they say of the address before them.
-	Proxies []netip.Prefix
 	// Redis keeps the buckets of all processes; nil: each counts for itself.
 	Redis *cache.Client
 	// LocalEntries are the buckets that a process remembers without Redis, 16
@@ -185,7 +183,7 @@ func (l *Limiter) Take(ctx context.Context, sort Sort, c Caller) Verdict {
 
 // ofAddress is the limit of an address by its class.
 func (l *Limiter) ofAddress(limit Limit, a netip.Addr) Limit {
-	if contains(l.cfg.Gateways, a) {
+	if l.cfg.Networks.IsGateway(a) {
 		limit.PerMinute *= l.cfg.GatewayFactor
 		limit.Burst *= l.cfg.GatewayFactor
 	}

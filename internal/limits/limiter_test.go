@@ -84,7 +84,7 @@ func eachBucketLimits(t *testing.T, redis *cache.Client) {
 
 func TestGatewaysAreNotPunishedByAddressAlone(t *testing.T) {
 	l := newLimiter(t, Config{
-		Commands: CallerLimits{Address: slow(2)}, Gateways: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, GatewayFactor: 10,
+		Commands: CallerLimits{Address: slow(2)}, Networks: Networks{Gateways: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}}, GatewayFactor: 10,
 	})
 	taken := func(a string) (n int) {
 		for l.Take(t.Context(), Commands, Caller{Address: netip.MustParseAddr(a)}).OK && n < 1000 {
@@ -295,7 +295,7 @@ func TestHeaders(t *testing.T) {
 }
 
 func TestAddress(t *testing.T) {
-	l := newLimiter(t, Config{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	l := newLimiter(t, Config{Networks: Networks{Proxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
 	for name, test := range map[string]struct {
 		remote    string
 		forwarded []string
