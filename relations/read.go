@@ -169,8 +169,10 @@ func scanFact(row pgx.Row) (Fact, error) {
 }
 
 // Facts gives every relation of a shard to do, in no order, all from one
-// snapshot, in bounded memory; for verification. It stops at do's first error
-// and returns it.
+// snapshot, in bounded memory; for verification. What the change feed had told
+// before the call is in it, see Outbox.AwaitWriters: nothing that was read from
+// the streams by then is above its fact. It stops at do's first error and returns
+// it.
 func (s *Store) Facts(ctx context.Context, shard int, do func(Fact) error) error {
 	if shard < 0 || shard >= len(s.shards) {
 		return fmt.Errorf("%w: there is no relation shard %d", ErrInvalid, shard)
@@ -184,8 +186,10 @@ func (s *Store) Facts(ctx context.Context, shard int, do func(Fact) error) error
 		return sh.unavailable(ctx, err)
 	}
 	defer conn.Release()
-	opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, conn, opts, func(tx pgx.Tx) error { return streamFacts(ctx, tx, do, "") })
+	if err = awaitWriters(ctx, conn); err == nil {
+		opts := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
+		err = pgx.BeginTxFunc(ctx, conn, opts, func(tx pgx.Tx) error { return streamFacts(ctx, tx, do, "") })
+	}
 	if err != nil {
 		return fmt.Errorf("reading the facts of relation shard %d: %w", shard, err)
 	}

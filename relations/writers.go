@@ -27,34 +27,37 @@ const writersInterval = 5 * time.Millisecond
 // Kafka that no query sees. Locks are released after that. A lock that waits
 // for them, as a seal's does, would keep new writers out.
 func (o *Outbox) AwaitWriters(ctx context.Context, shard int) error {
-	return o.ask(shard, "the writers under way", func(q *pgxpool.Pool) error {
-		under, err := writers(ctx, q)
+	return o.ask(shard, "the writers under way", func(q *pgxpool.Pool) error { return awaitWriters(ctx, q) })
+}
+
+// awaitWriters must not be called inside of a transaction that has its snapshot.
+func awaitWriters(ctx context.Context, q querier) error {
+	under, err := writers(ctx, q)
+	if err != nil {
+		return err
+	}
+	tick := time.NewTicker(writersInterval)
+	defer tick.Stop()
+	for len(under) > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		now, err := writers(ctx, q)
 		if err != nil {
 			return err
 		}
-		tick := time.NewTicker(writersInterval)
-		defer tick.Stop()
-		for len(under) > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-tick.C:
-			}
-			now, err := writers(ctx, q)
-			if err != nil {
-				return err
-			}
-			for w := range under {
-				if !now[w] {
-					delete(under, w)
-				}
+		for w := range under {
+			if !now[w] {
+				delete(under, w)
 			}
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
-func writers(ctx context.Context, q *pgxpool.Pool) (map[string]bool, error) {
+func writers(ctx context.Context, q querier) (map[string]bool, error) {
 	rows, err := q.Query(ctx, writersSQL)
 	if err != nil {
 		return nil, err

@@ -46,11 +46,21 @@ func TestCommitsThatNobodySeesYetAreWaitedFor(t *testing.T) {
 	if err := o.AwaitWriters(short, 0); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("nobody was waited for: %v", err)
 	}
+	facts := 0
+	count := func(Fact) error { facts++; return nil }
+	shortly, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := s.Facts(shortly, 0, count); err == nil {
+		t.Fatalf("%d facts were read, and nobody was waited for", facts)
+	}
 	waited := make(chan error, 1)
 	go func() { waited <- o.AwaitWriters(t.Context(), 0) }()
 	standby("RESET synchronous_standby_names")
 	if err := <-waited; err != nil {
 		t.Fatal(err)
+	}
+	if err := s.Facts(t.Context(), 0, count); err != nil || facts != 1 {
+		t.Fatalf("%d facts, %v", facts, err)
 	}
 	if found, err := o.RelationIDs(t.Context(), 0, everyID); err != nil || found.Count() != 1 {
 		t.Fatalf("rows %v, %v", found, err)
