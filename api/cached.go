@@ -64,7 +64,8 @@ type CachedRelations struct {
 	running []chan struct{} // by shard
 	waiting []atomic.Int64  // by shard
 
-	reads     *prometheus.CounterVec
+	hits, misses, late, bypassed prometheus.Counter
+
 	fallbacks *prometheus.CounterVec
 	refused   prometheus.Counter
 }
@@ -81,17 +82,15 @@ func NewCachedRelations(cfg CachedConfig) (*CachedRelations, error) {
 	for range cfg.Shards {
 		c.running = append(c.running, make(chan struct{}, cfg.FallbackReads))
 	}
-	c.reads = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_cache_reads_total", Help: "Relations that queries asked for: hit, miss (not cached), late (below the client's version), or bypass (the cache was not asked or did not answer)."}, []string{"result"})
-	for _, result := range []string{"hit", "miss", "late", "bypass"} {
-		c.reads.WithLabelValues(result)
-	}
+	reads := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_cache_reads_total", Help: "Relations that queries asked for: hit, miss (not cached), late (below the client's version), or bypass (the cache was not asked or did not answer)."}, []string{"result"})
+	c.hits, c.misses, c.late, c.bypassed = reads.WithLabelValues("hit"), reads.WithLabelValues("miss"), reads.WithLabelValues("late"), reads.WithLabelValues("bypass")
 	c.fallbacks = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "tidemark_cache_fallbacks_total", Help: "Queries that the cache could not answer whole: read (from their shard) or shared (the answer of the same question, which was being read)."}, []string{"result"})
 	for _, result := range []string{"read", "shared"} {
 		c.fallbacks.WithLabelValues(result)
 	}
 	c.refused = prometheus.NewCounter(prometheus.CounterOpts{Name: "tidemark_cache_fallback_refused_total", Help: "Queries that were refused because too many waited for their shard already."})
 	if cfg.Registerer != nil {
-		if err := errors.Join(cfg.Registerer.Register(c.reads), cfg.Registerer.Register(c.fallbacks), cfg.Registerer.Register(c.refused)); err != nil {
+		if err := errors.Join(cfg.Registerer.Register(reads), cfg.Registerer.Register(c.fallbacks), cfg.Registerer.Register(c.refused)); err != nil {
 			return nil, fmt.Errorf("registering the cache's metrics: %w", err)
 		}
 	}
@@ -144,7 +143,7 @@ func (c *CachedRelations) StatesAtLeast(ctx context.Context, user string, kind t
 
 func (c *CachedRelations) count(cached []cache.Cached, least []uint64, asked int) {
 	if cached == nil {
-		c.reads.WithLabelValues("bypass").Add(float64(asked))
+		c.bypassed.Add(float64(asked))
 		return
 	}
 	var hit, miss, late float64
@@ -158,9 +157,9 @@ func (c *CachedRelations) count(cached []cache.Cached, least []uint64, asked int
 			hit++
 		}
 	}
-	c.reads.WithLabelValues("hit").Add(hit)
-	c.reads.WithLabelValues("miss").Add(miss)
-	c.reads.WithLabelValues("late").Add(late)
+	c.hits.Add(hit)
+	c.misses.Add(miss)
+	c.late.Add(late)
 }
 
 // Away says whether the cache is done without since it fails.

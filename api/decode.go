@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,15 +97,20 @@ func decodeBatch(s, idsName string) (b batchBody, _ *Problem) {
 
 // index finds the distinct ids and gives each the least version named for it.
 func (b *batchBody) index(least []leastVersion, idsName string) *Problem {
-	places := make(map[string]int, len(b.ids))
+	var places map[string]int
+	if len(b.ids) > fewIDs {
+		places = make(map[string]int, len(b.ids))
+	}
 	b.place = make([]int, len(b.ids))
 	b.unique = make([]string, 0, len(b.ids))
 	for i, id := range b.ids {
-		at, ok := places[id]
-		if !ok {
+		at := b.placeOf(id, places)
+		if at < 0 {
 			at = len(b.unique)
-			places[id] = at
 			b.unique = append(b.unique, id)
+			if places != nil {
+				places[id] = at
+			}
 		}
 		b.place[i] = at
 	}
@@ -114,8 +120,8 @@ func (b *batchBody) index(least []leastVersion, idsName string) *Problem {
 	b.least = make([]uint64, len(b.unique))
 	seen := make(map[string]struct{}, len(least))
 	for _, l := range least {
-		at, ok := places[l.id]
-		if !ok {
+		at := b.placeOf(l.id, places)
+		if at < 0 {
 			return invalid("body.minRelationVersions["+strconv.Quote(clip(l.id))+"]", "is not one of "+idsName)
 		}
 		if _, twice := seen[l.id]; twice {
@@ -125,6 +131,20 @@ func (b *batchBody) index(least []leastVersion, idsName string) *Problem {
 		b.least[at] = l.version
 	}
 	return nil
+}
+
+// fewIDs are compared with each other for less than a map of them costs.
+const fewIDs = 32
+
+// placeOf finds an id among the distinct ones; -1: it is none of them.
+func (b *batchBody) placeOf(id string, places map[string]int) int {
+	if places == nil {
+		return slices.Index(b.unique, id)
+	}
+	if at, ok := places[id]; ok {
+		return at
+	}
+	return -1
 }
 
 type leastVersion struct {

@@ -108,19 +108,27 @@ func (c *Client) Relations(ctx context.Context, g Generation, kind topology.Kind
 	if err := g.Check(); err != nil {
 		return nil, err
 	}
-	buckets := map[int][]int{} // places in targets
+	buckets := make([][]int, g.Buckets) // places in targets
 	for i, target := range targets {
 		b := g.BucketOf(target)
+		if buckets[b] == nil {
+			buckets[b] = make([]int, 0, len(targets))
+		}
 		buckets[b] = append(buckets[b], i)
 	}
-	reads, places := make([]Read, 0, len(buckets)), make([][]int, 0, len(buckets))
+	var reads []Read
+	var places [][]int
 	for b, at := range buckets {
-		fields := make([]string, 1, 1+len(at))
-		fields[0] = extentField
-		for _, place := range at {
-			fields = append(fields, targets[place])
+		if at == nil {
+			continue
 		}
-		reads = append(reads, HashFields(g.relationKey(kind, user, b), fields...))
+		args := make([]any, 0, 3+len(at))
+		key := g.relationKey(kind, user, b)
+		args = append(args, "hmget", key.name, extentField)
+		for _, place := range at {
+			args = append(args, targets[place])
+		}
+		reads = append(reads, Read{key, args})
 		places = append(places, at)
 	}
 	out := make([]Cached, len(targets))
