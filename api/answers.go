@@ -140,9 +140,12 @@ type UsersAnswer struct {
 type CountAnswer struct {
 	Kind             string      `json:"kind" enum:"like,favorite,follow"`
 	TargetID         string      `json:"targetId"`
-	Active           int64       `json:"active" doc:"Relations in the counted state: LIKED, FAVORITED, FOLLOWING"`
+	Active           int64       `json:"active" doc:"Relations in the counted state (LIKED, FAVORITED, FOLLOWING), but for those that are hidden"`
 	Disliked         int64       `json:"disliked" doc:"Relations in DISLIKED; 0 for kinds without it"`
-	DisplayCount     int64       `json:"displayCount" doc:"What to show: active without what is hidden"`
+	DisplayCount     int64       `json:"displayCount" doc:"What to show: active, or 0 if the count is withdrawn"`
+	Raw              *int64      `json:"raw,omitempty" doc:"All relations in the counted state. Told, as the next two, to the role operator only"`
+	RiskHidden       *int64      `json:"riskHidden,omitempty" doc:"Of raw, those that risk hides"`
+	PolicyHidden     *int64      `json:"policyHidden,omitempty" doc:"Of raw, those that policy hides. active is what is left"`
 	Withdrawn        string      `json:"withdrawn,omitempty" enum:"DELETED,TAKEN_DOWN,REMOVED,CLOSED,BANNED" doc:"Why the count is not shown: displayCount is 0 then, and active and disliked are told to the role operator only. It is left out of a count that is shown"`
 	Found            bool        `json:"found" doc:"False if nobody has ever related to the target"`
 	GeneratedAt      *time.Time  `json:"generatedAt" doc:"When this count was made; null if not found"`

@@ -106,7 +106,7 @@ func (b batch) appendItem(out []byte, id string, f relations.Fact, c views.Count
 	out = append(append(append(out, `,"myState":"`...), f.State.String()...), `","relationVersion":`...)
 	out = strconv.AppendUint(out, f.Version, 10)
 	out = append(out, `,"displayCount":`...)
-	out = strconv.AppendInt(out, c.Active, 10)
+	out = strconv.AppendInt(out, c.Counts.Display(), 10)
 	out = append(out, `,"countSnapshotAt":`...)
 	if c.GeneratedAt.IsZero() {
 		out = append(out, "null"...)

@@ -24,7 +24,7 @@ func batchStore() *fakeStore {
 	for i, id := range []string{"V1", "V2", `V"3\`} {
 		r := topology.Relation{Kind: topology.Like, User: "u7", Target: id}
 		s.facts[r] = relations.Fact{Relation: r, State: topology.Liked, Version: uint64(i + 11), StateChangedAt: testTime}
-		s.counts[topology.TargetKey(topology.Like, id)] = views.Count{Target: id, Active: int64(i + 100), Found: true, GeneratedAt: testTime}
+		s.counts[topology.TargetKey(topology.Like, id)] = views.Count{Target: id, Counts: topology.Counts{Raw: int64(i + 103), RiskHidden: 1, PolicyHidden: 2}, Found: true, GeneratedAt: testTime}
 	}
 	return s
 }
@@ -128,7 +128,7 @@ func TestCountsNotReady(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{"like:V1": {
-		Target: "V1", Active: 8721, Disliked: 12, Found: true, GeneratedAt: testTime, Generation: 2, ManifestID: 3, Partials: 8,
+		Target: "V1", Counts: topology.Counts{Raw: 8800, RiskHidden: 70, PolicyHidden: 9, Disliked: 12}, Found: true, GeneratedAt: testTime, Generation: 2, ManifestID: 3, Partials: 8,
 		AsOf:      []views.ShardAsOf{{Shard: 2, Seal: 4711, PreviousCommitLSN: 0x16B3748, LSN: 0x1_0000_00FF, SealedAt: testTime}},
 		Staleness: 1500 * time.Millisecond,
 	}}})
@@ -142,6 +142,17 @@ func TestCount(t *testing.T) {
 	}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("count\n%+v\nwant\n%+v", a, want)
+	}
+	// What is hidden is told to operators only (C5).
+	want.Raw, want.RiskHidden, want.PolicyHidden = ptr[int64](8800), ptr[int64](70), ptr[int64](9)
+	var told CountAnswer
+	ta.do(as(t, "root", OperatorRole, http.MethodGet, "/v1/targets/like/V1/count", ""), 200, &told)
+	if !reflect.DeepEqual(told, want) {
+		t.Errorf("to an operator\n%+v\nwant\n%+v", told, want)
+	}
+	res := ta.serve(as(t, "ann", AnalystRole, http.MethodGet, "/v1/targets/like/V1/count", ""))
+	if text, err := io.ReadAll(res.Body); err != nil || strings.Contains(string(text), "idden") || strings.Contains(string(text), "8800") {
+		t.Errorf("to an analyst: %s, %v", text, err)
 	}
 	var none CountAnswer
 	ta.do(request(t, http.MethodGet, "/v1/targets/follow/u8/count", ""), 200, &none)

@@ -31,7 +31,7 @@ func (flatStore) Count(topology.Kind, string) (views.Count, error) { return view
 func (flatStore) Counts(kind topology.Kind, targets []string) ([]views.Count, error) {
 	counts := make([]views.Count, len(targets))
 	for i, t := range targets {
-		counts[i] = views.Count{Kind: kind, Target: t, Active: 8721, Found: true, GeneratedAt: testTime}
+		counts[i] = views.Count{Kind: kind, Target: t, Counts: topology.Counts{Raw: 8721}, Found: true, GeneratedAt: testTime}
 	}
 	return counts, nil
 }

@@ -50,7 +50,7 @@ func (l *lists) summary(w http.ResponseWriter, r *http.Request) *Problem {
 	end := walk.end()
 	answer := LikerSummaryAnswer{VideoID: id, UserIDs: []string{}, AsOf: end.asOf, Watermarks: end.watermarks, Standby: end.standby}
 	if access == privacy.Shown {
-		answer.DisplayCount, answer.CountSnapshotAt = count.Active, timeOrNull(count.GeneratedAt)
+		answer.DisplayCount, answer.CountSnapshotAt = count.Counts.Display(), timeOrNull(count.GeneratedAt)
 		shown, err := l.Privacy.Users(ctx, viewer, ids(newest))
 		if err != nil {
 			return l.privacyProblem(ctx, err)

@@ -306,7 +306,7 @@ func body(res *http.Response) string {
 // TestPrivateLists: an answer does not tell a list that is private, empty or
 // never was from another (J1).
 func TestPrivateLists(t *testing.T) {
-	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{topology.TargetKey(topology.Like, "private"): {Active: 7, GeneratedAt: testTime}}})
+	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{topology.TargetKey(topology.Like, "private"): {Counts: topology.Counts{Raw: 7}, GeneratedAt: testTime}}})
 	ta.lists.facts, ta.lists.likers = []relations.Fact{likeFact("V2", 5)}, []views.Liker{liker("u1", 3)}
 	ta.lists.open = map[string]bool{"open": true}
 	ta.lists.access = map[string]privacy.Access{"private": privacy.Unknown, "withheld": privacy.Withheld}
@@ -346,7 +346,7 @@ func TestOwnFollowingIsWhole(t *testing.T) {
 }
 
 func TestSummary(t *testing.T) {
-	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{topology.TargetKey(topology.Like, "V1"): {Active: 90, GeneratedAt: testTime}}})
+	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{topology.TargetKey(topology.Like, "V1"): {Counts: topology.Counts{Raw: 93, RiskHidden: 2, PolicyHidden: 1}, GeneratedAt: testTime}}})
 	ta.lists.hidden = map[string]bool{"u01": true}
 	for i := range 90 {
 		ta.lists.likers = append(ta.lists.likers, liker(fmt.Sprintf("u%02d", i), -i))

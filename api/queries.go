@@ -74,14 +74,20 @@ func (a *API) count(w http.ResponseWriter, r *http.Request, counts CountReader) 
 	if p != nil {
 		return p
 	}
-	writeJSON(w, withdrawn.from(IdentityOf(r.Context()), countAnswer(kind, id, withdrawn.count(0, c))))
+	c = withdrawn.count(0, c)
+	answer := countAnswer(kind, id, c)
+	who := IdentityOf(r.Context())
+	if who.HasRole(OperatorRole) {
+		answer.Raw, answer.RiskHidden, answer.PolicyHidden = ptr(c.Counts.Raw), ptr(c.Counts.RiskHidden), ptr(c.Counts.PolicyHidden)
+	}
+	writeJSON(w, withdrawn.from(who, answer))
 	return nil
 }
 
 func countAnswer(kind topology.Kind, id string, c views.Count) CountAnswer {
 	answer := CountAnswer{
 		Kind: kind.String(), TargetID: id, Found: c.Found,
-		Active: c.Active, Disliked: c.Disliked, DisplayCount: c.Active,
+		Active: c.Counts.Display(), Disliked: c.Counts.Disliked, DisplayCount: c.Counts.Display(),
 		GeneratedAt: timeOrNull(c.GeneratedAt), CommittedAt: timeOrNull(c.CommittedAt), Seq: c.Seq, Generation: c.Generation, ManifestID: c.ManifestID, Partials: c.Partials,
 		AsOf: make([]CountAsOf, 0, len(c.AsOf)),
 	}

@@ -98,7 +98,7 @@ func (w withdrawals) count(at int, c views.Count) views.Count {
 func (w withdrawals) shown(at int, c views.Count) views.Count {
 	c = w.count(at, c)
 	if w.reason(at) != "" {
-		c.Active, c.Disliked = 0, 0
+		c.Counts = topology.Counts{}
 	}
 	return c
 }

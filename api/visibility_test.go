@@ -97,7 +97,7 @@ func TestADeletedTargetRefuses(t *testing.T) {
 // Whether nothing is known, or the store cannot tell whether it was decided, the
 // answer asks to come again, and nothing is committed.
 func TestVisibilityOutage(t *testing.T) {
-	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{"like:V9001": {Active: 7, Found: true}}})
+	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{"like:V9001": {Counts: topology.Counts{Raw: 7}, Found: true}}})
 	ta.visible.err = privacy.ErrUndecided
 	like := request(t, http.MethodPut, likePath, `{"desiredState":"LIKED"}`)
 	ta.wantProblem(like, kindPrivacyUnavailable)
@@ -115,7 +115,7 @@ func TestVisibilityOutage(t *testing.T) {
 func TestWithdrawnCounts(t *testing.T) {
 	ta := newTestAPI(t, &fakeStore{counts: map[string]views.Count{}})
 	for _, id := range []string{"gone", "secret", "there"} {
-		ta.store.counts["like:"+id] = views.Count{Target: id, Active: 7, Disliked: 2, Found: true, GeneratedAt: testTime, Seq: 9, Generation: 1, ManifestID: 1, Partials: 1}
+		ta.store.counts["like:"+id] = views.Count{Target: id, Counts: topology.Counts{Raw: 12, RiskHidden: 4, PolicyHidden: 1, Disliked: 2}, Found: true, GeneratedAt: testTime, Seq: 9, Generation: 1, ManifestID: 1, Partials: 1}
 	}
 	ta.visible.withdrawn = map[string]privacy.Withdrawal{"gone": "DELETED", "secret": privacy.CountHidden, "secret, and nobody likes it": privacy.CountHidden}
 	text := func(r *http.Request) string {
@@ -135,7 +135,7 @@ func TestWithdrawnCounts(t *testing.T) {
 	}
 	var raw CountAnswer
 	ta.do(as(t, "root", OperatorRole, http.MethodGet, "/v1/targets/like/gone/count", ""), http.StatusOK, &raw)
-	if raw.Withdrawn != "DELETED" || raw.DisplayCount != 0 || raw.Active != 7 || raw.Disliked != 2 {
+	if raw.Withdrawn != "DELETED" || raw.DisplayCount != 0 || raw.Active != 7 || raw.Disliked != 2 || *raw.Raw != 12 || *raw.RiskHidden != 4 || *raw.PolicyHidden != 1 {
 		t.Errorf("to an operator: %+v", raw)
 	}
 	never := count("secret,%20and%20nobody%20likes%20it")

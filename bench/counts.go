@@ -132,7 +132,7 @@ func (b *stateBench) shown(ctx context.Context, s *stage) error {
 		if err := put(topology.TargetKey(topology.Like, related(i)), &tidemarkv1.DisplayRow{Body: &tidemarkv1.DisplayRow_Snapshot{Snapshot: snapshot}}); err != nil {
 			return err
 		}
-		writes = append(writes, b.cached.WriteDisplay(cache.DisplayCount{Kind: topology.Like, Target: related(i), Order: cache.Order{Seq: 9, Manifest: b.cached.Manifest, Projection: 1}, Active: int64(i), GeneratedAtUs: 5, Partials: 1}))
+		writes = append(writes, b.cached.WriteDisplay(cache.DisplayCount{Kind: topology.Like, Target: related(i), Order: cache.Order{Seq: 9, Manifest: b.cached.Manifest, Projection: 1}, Counts: topology.Counts{Raw: int64(i)}, GeneratedAtUs: 5, Partials: 1}))
 	}
 	for d := range s.topo.Config.DisplayPartitions {
 		p := cache.CountProgress{Manifest: b.cached.Manifest, Offset: 9, Whole: true}

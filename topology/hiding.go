@@ -117,9 +117,13 @@ func CountsOfSnapshot(s *tidemarkv1.DisplaySnapshot) Counts {
 	return Counts{s.GetActive(), s.GetRiskHidden(), s.GetPolicyHidden(), s.GetDisliked()}
 }
 
-// String names every count, for errors and reports.
+// String names the counts, for errors and reports.
 func (c Counts) String() string {
-	return fmt.Sprintf("active %d, hidden by risk %d, by policy %d, disliked %d", c.Raw, c.RiskHidden, c.PolicyHidden, c.Disliked)
+	hidden := ""
+	if c.RiskHidden != 0 || c.PolicyHidden != 0 {
+		hidden = fmt.Sprintf(" (%d hidden by risk, %d by policy)", c.RiskHidden, c.PolicyHidden)
+	}
+	return fmt.Sprintf("active %d%s, disliked %d", c.Raw, hidden, c.Disliked)
 }
 
 // Display is the number that users see (C5). It is computed here only and

@@ -86,8 +86,8 @@ func expectCount(t *testing.T, d *Display, id string, active int64, asOf string)
 	t.Helper()
 	testenv.Eventually(t, 20*time.Second, func() error {
 		c, err := d.Count(topology.Like, id)
-		if err == nil && (c.Active != active || asOfText(c.AsOf) != asOf) {
-			err = fmt.Errorf("%s is %d as of %q, not %d as of %q", id, c.Active, asOfText(c.AsOf), active, asOf)
+		if err == nil && (c.Counts.Raw != active || asOfText(c.AsOf) != asOf) {
+			err = fmt.Errorf("%s is %d as of %q, not %d as of %q", id, c.Counts.Raw, asOfText(c.AsOf), active, asOf)
 		}
 		return err
 	})
@@ -107,7 +107,7 @@ func TestAViewFollowsTheTableAcrossRestarts(t *testing.T) {
 		}
 	}
 	expectCount(t, d, "V1", 5, "0:5 1:6 ")
-	if u := <-told; u.Target != "V1" || u.Active != 5 {
+	if u := <-told; u.Target != "V1" || u.Counts.Raw != 5 {
 		t.Errorf("told %+v", u)
 	}
 	p.put("like:V1", snapshot(6, 2))

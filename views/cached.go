@@ -348,7 +348,7 @@ func (c *Cached) asOfProgress(p *cache.CountProgress) *asOf {
 func fillCached(c *Count, e *cachedCount, now time.Time) {
 	d := e.display
 	*c = Count{
-		Kind: d.Kind, Target: d.Target, Active: d.Active, Disliked: d.Disliked, Found: true,
+		Kind: d.Kind, Target: d.Target, Counts: d.Counts, Found: true,
 		GeneratedAt: instant(d.GeneratedAtUs), CommittedAt: instant(d.CommittedAtUs),
 		Generation: d.Projection, ManifestID: d.Manifest, Partials: d.Partials, Seq: d.Seq,
 		AsOf: e.asOf.shards, Staleness: staleness(now, e.asOf.oldest),

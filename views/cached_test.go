@@ -64,7 +64,7 @@ func (f *fakeRedis) Displays(ctx context.Context, g cache.Generation, kind topol
 	for i, t := range targets {
 		f.asked[t]++
 		if active, ok := f.active[t]; ok {
-			out[i] = &cache.DisplayCount{Kind: kind, Target: t, Order: cache.Order{Seq: f.seal, Manifest: g.Manifest, Projection: 1}, Active: active, GeneratedAtUs: 5}
+			out[i] = &cache.DisplayCount{Kind: kind, Target: t, Order: cache.Order{Seq: f.seal, Manifest: g.Manifest, Projection: 1}, Counts: topology.Counts{Raw: active}, GeneratedAtUs: 5}
 		}
 	}
 	return out, nil
@@ -100,7 +100,7 @@ func (v *numberView) Counts(kind topology.Kind, targets []string) ([]Count, erro
 	}
 	out := make([]Count, len(targets))
 	for i, t := range targets {
-		out[i] = Count{Kind: kind, Target: t, Active: v.active, Found: true}
+		out[i] = Count{Kind: kind, Target: t, Counts: topology.Counts{Raw: v.active}, Found: true}
 	}
 	return out, nil
 }
@@ -141,20 +141,20 @@ func TestWhatIsNotCachedIsAskedOfTheView(t *testing.T) {
 	f.set("V2", 2, 1)
 	c := newCached(t, f, func(cfg *CachedConfig) { cfg.View = view })
 	got := likes(t, c, "V1", "V2", "V3")
-	if got[0].Active != 100 || got[1].Active != 2 || got[2].Active != 100 || got[2].Target != "V3" {
+	if got[0].Counts.Raw != 100 || got[1].Counts.Raw != 2 || got[2].Counts.Raw != 100 || got[2].Target != "V3" {
 		t.Errorf("read %+v", got)
 	}
 	f.mu.Lock()
 	f.gen = cache.Generation{}
 	f.mu.Unlock()
-	if got := likes(t, c, "V2")[0]; got.Active != 100 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 100 {
 		t.Errorf("without an active generation: %+v", got)
 	}
 	f.mu.Lock()
 	f.gen = generation3
 	f.gen.ID, f.failing = 4, cache.ErrStamp
 	f.mu.Unlock()
-	if got := likes(t, c, "V2")[0]; got.Active != 100 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 100 {
 		t.Errorf("of a generation that Redis does not hold: %+v", got)
 	}
 }
@@ -164,7 +164,7 @@ func TestWhatNobodyKnowsIsNoCount(t *testing.T) {
 	f := newFakeRedis()
 	f.set("V2", 2, 1)
 	c := newCached(t, f, nil)
-	if got := likes(t, c, "V2")[0]; got.Active != 2 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 2 {
 		t.Errorf("read %+v", got)
 	}
 	if got, err := c.Counts(topology.Like, []string{"V2", "V3"}); !errors.Is(err, ErrNotCached) {
@@ -180,11 +180,11 @@ func TestRedisAnswersWhileTheViewRecovers(t *testing.T) {
 	f, view := newFakeRedis(), &numberView{active: 100}
 	f.set("V2", 2, 1)
 	c := newCached(t, f, func(cfg *CachedConfig) { cfg.View, cfg.ViewFirst = view, true })
-	if got := likes(t, c, "V2")[0]; got.Active != 100 || f.pipes.Load() != 0 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 100 || f.pipes.Load() != 0 {
 		t.Errorf("read %+v, Redis was asked %d times", got, f.pipes.Load())
 	}
 	view.err = fmt.Errorf("view: %w", ErrRecovering)
-	if got := likes(t, c, "V2")[0]; got.Active != 2 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 2 {
 		t.Errorf("read %+v", got)
 	}
 }
@@ -198,7 +198,7 @@ func TestACachedCountSaysNoMoreThanItIncludes(t *testing.T) {
 	f.onRead = func() { f.set("V2", 3, 8) }
 	c := newCached(t, f, func(cfg *CachedConfig) { cfg.Now = now.now })
 	got := likes(t, c, "V2")[0]
-	if got.Active != 3 || got.AsOf[0].Seal != 7 || got.Staleness != 2*time.Second {
+	if got.Counts.Raw != 3 || got.AsOf[0].Seal != 7 || got.Staleness != 2*time.Second {
 		t.Errorf("read %+v", got)
 	}
 	now.pass(time.Minute)
@@ -211,7 +211,7 @@ func TestACachedCountSaysNoMoreThanItIncludes(t *testing.T) {
 	f.mu.Lock()
 	f.gen = g
 	f.mu.Unlock()
-	if got := likes(t, c, "V2")[0]; got.Active != 3 || len(got.AsOf) != 0 || got.Staleness != UnknownStaleness {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 3 || len(got.AsOf) != 0 || got.Staleness != UnknownStaleness {
 		t.Errorf("of a partition that is being copied: %+v", got)
 	}
 }
@@ -223,13 +223,13 @@ func TestCopiesEndWithTheirGeneration(t *testing.T) {
 	c := newCached(t, f, nil)
 	likes(t, c, "V2")
 	f.set("V2", 5, 2)
-	if got := likes(t, c, "V2")[0]; got.Active != 2 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 2 {
 		t.Fatalf("read %+v: it is not a copy", got)
 	}
 	f.mu.Lock()
 	f.gen.ID++
 	f.mu.Unlock()
-	if got := likes(t, c, "V2")[0]; got.Active != 5 || got.AsOf[0].Seal != 2 {
+	if got := likes(t, c, "V2")[0]; got.Counts.Raw != 5 || got.AsOf[0].Seal != 2 {
 		t.Errorf("read %+v after the activation", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestAStampedeIsOneRead(t *testing.T) {
 	var readers sync.WaitGroup
 	for range 1000 {
 		readers.Go(func() {
-			if got, err := c.Counts(topology.Like, []string{"V1", "V2"}); err != nil || got[0].Active != 1 || got[1].Active != 2 {
+			if got, err := c.Counts(topology.Like, []string{"V1", "V2"}); err != nil || got[0].Counts.Raw != 1 || got[1].Counts.Raw != 2 {
 				t.Errorf("read %+v: %v", got, err)
 			}
 		})
@@ -276,13 +276,13 @@ func TestAHotTargetIsReadAhead(t *testing.T) {
 	now.pass(31 * time.Minute)
 	f.released = make(chan struct{})
 	for range 100 {
-		if got := likes(t, c, "V2")[0]; got.Active != 2 {
+		if got := likes(t, c, "V2")[0]; got.Counts.Raw != 2 {
 			t.Fatalf("read %+v: a reader has waited", got)
 		}
 	}
 	close(f.released)
 	testenv.Eventually(t, 10*time.Second, func() error {
-		if got := likes(t, c, "V2")[0]; got.Active != 3 {
+		if got := likes(t, c, "V2")[0]; got.Counts.Raw != 3 {
 			return fmt.Errorf("read %+v", got)
 		}
 		return nil

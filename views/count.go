@@ -10,10 +10,8 @@ import (
 type Count struct {
 	Kind   topology.Kind
 	Target string
-	// Active relations are in the kind's counted state: LIKED, FAVORITED,
-	// FOLLOWING.
-	Active   int64
-	Disliked int64
+	// Counts are raw and what is hidden of it; users are shown Counts.Display().
+	Counts topology.Counts
 	// Found is false when nobody has ever had a relation to the target, as far
 	// as AsOf tells; the counts are 0 then, and the other fields empty.
 	Found       bool
@@ -56,10 +54,10 @@ type Progress struct {
 
 // Update is a change of a target's count.
 type Update struct {
-	Kind             topology.Kind
-	Target           string
-	Active, Disliked int64
-	Seq              uint64
-	GeneratedAt      time.Time
-	CommittedAt      time.Time // commit of the newest change inside; zero if unknown
+	Kind        topology.Kind
+	Target      string
+	Counts      topology.Counts
+	Seq         uint64
+	GeneratedAt time.Time
+	CommittedAt time.Time // commit of the newest change inside; zero if unknown
 }

@@ -265,7 +265,7 @@ func (d *Display) load(_ context.Context, t target) (*entry, error) {
 
 func fill(c *Count, s *tidemarkv1.DisplaySnapshot) {
 	c.Found = true
-	c.Active, c.Disliked = s.Active, s.Disliked
+	c.Counts = topology.CountsOfSnapshot(s)
 	c.GeneratedAt, c.CommittedAt = instant(s.GeneratedAtUs), instant(s.CommittedAtUs)
 	c.Generation, c.ManifestID = s.Generation, s.ManifestId
 	c.Partials, c.Seq = len(s.Partials), s.Seq
@@ -311,7 +311,7 @@ func (d *Display) tell(kind topology.Kind, id, key string) {
 		return // Count says so
 	}
 	s := row.GetSnapshot()
-	u := Update{Kind: kind, Target: id, Active: s.Active, Disliked: s.Disliked, Seq: s.Seq,
+	u := Update{Kind: kind, Target: id, Counts: topology.CountsOfSnapshot(s), Seq: s.Seq,
 		GeneratedAt: instant(s.GeneratedAtUs), CommittedAt: instant(s.CommittedAtUs)}
 	for _, hook := range d.hooks {
 		hook(u)

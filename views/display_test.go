@@ -23,7 +23,7 @@ func TestG19AViewThatRecoversNeverAnswersZero(t *testing.T) {
 		t.Errorf("progress %v, %v", p, err)
 	}
 	m.set(nil)
-	if c := mustCount(t, d, "V1"); c.Active != 5 {
+	if c := mustCount(t, d, "V1"); c.Counts.Raw != 5 {
 		t.Errorf("count %v once it has recovered", c)
 	}
 	// Nor when it falls back into recovery with the answer in its cache, or
@@ -53,11 +53,11 @@ func TestCountsKeepOrderAndTellWhatIsKnown(t *testing.T) {
 		active int64
 		found  bool
 	}{{"V2", 0, false}, {"V1", 5, true}, {"V2", 0, false}, {"a:b", 0, false}} {
-		if c := counts[i]; c.Kind != topology.Like || c.Target != want.id || c.Active != want.active || c.Found != want.found || asOfText(c.AsOf) != "0:7 1:8 " {
+		if c := counts[i]; c.Kind != topology.Like || c.Target != want.id || c.Counts.Raw != want.active || c.Found != want.found || asOfText(c.AsOf) != "0:7 1:8 " {
 			t.Errorf("count %d is %+v, want %+v", i, c, want)
 		}
 	}
-	want := Count{Kind: topology.Like, Target: "V1", Active: 5, Found: true, GeneratedAt: time.UnixMicro(500_000_000).UTC(), CommittedAt: time.UnixMicro(400_000_000).UTC(),
+	want := Count{Kind: topology.Like, Target: "V1", Counts: topology.Counts{Raw: 5}, Found: true, GeneratedAt: time.UnixMicro(500_000_000).UTC(), CommittedAt: time.UnixMicro(400_000_000).UTC(),
 		Generation: 1, ManifestID: 4, Partials: 1, Seq: 3, Staleness: testNow.Sub(time.UnixMicro(7000)),
 		AsOf: []ShardAsOf{
 			{Shard: 0, Seal: 7, PreviousCommitLSN: 70, LSN: 71, SealedAt: time.UnixMicro(7000).UTC()},
@@ -91,7 +91,7 @@ func TestADamagedRowIsAnErrorNotZero(t *testing.T) {
 		}
 	}
 	m.put("like:V1", snapshot(3, 1))
-	if c := mustCount(t, d, "V1"); c.Active != 3 {
+	if c := mustCount(t, d, "V1"); c.Counts.Raw != 3 {
 		t.Errorf("%+v after it was written again", c)
 	}
 }
@@ -100,8 +100,8 @@ func TestAnUpdateIsSeenAtOnce(t *testing.T) {
 	d, m := testDisplay(t)
 	var told []Update
 	d.OnUpdate(func(u Update) {
-		if c := mustCount(t, d, u.Target); c.Active != u.Active {
-			t.Errorf("told of %d while the count is %d", u.Active, c.Active)
+		if c := mustCount(t, d, u.Target); c.Counts.Raw != u.Counts.Raw {
+			t.Errorf("told of %d while the count is %d", u.Counts.Raw, c.Counts.Raw)
 		}
 		told = append(told, u)
 	})
@@ -110,13 +110,13 @@ func TestAnUpdateIsSeenAtOnce(t *testing.T) {
 	}
 	for i := range 5 {
 		m.put("like:V1", snapshot(int64(i), uint64(i+1)))
-		if c := mustCount(t, d, "V1"); c.Active != int64(i) || !c.Found {
+		if c := mustCount(t, d, "V1"); c.Counts.Raw != int64(i) || !c.Found {
 			t.Fatalf("count %+v after update %d", c, i)
 		}
 	}
 	m.set(ErrRecovering)
 	m.put("like:V1", snapshot(100, 100)) // history is not told
-	if len(told) != 5 || told[4] != (Update{Kind: topology.Like, Target: "V1", Active: 4, Seq: 5, GeneratedAt: time.UnixMicro(500_000_000).UTC(), CommittedAt: time.UnixMicro(400_000_000).UTC()}) {
+	if len(told) != 5 || told[4] != (Update{Kind: topology.Like, Target: "V1", Counts: topology.Counts{Raw: 4}, Seq: 5, GeneratedAt: time.UnixMicro(500_000_000).UTC(), CommittedAt: time.UnixMicro(400_000_000).UTC()}) {
 		t.Errorf("told %+v", told)
 	}
 }
@@ -131,7 +131,7 @@ func TestG14NothingIsKeptOfATableThatReadsItselfAgain(t *testing.T) {
 		d, m := testDisplay(t)
 		m.put("like:V1", snapshot(5, 1))
 		m.sealAll(1, 7, 8)
-		if c := mustCount(t, d, "V1"); c.Active != 5 || len(c.AsOf) != 2 {
+		if c := mustCount(t, d, "V1"); c.Counts.Raw != 5 || len(c.AsOf) != 2 {
 			t.Fatalf("%s: %+v", name, c)
 		}
 		m.set(ErrRecovering)
@@ -157,11 +157,11 @@ func TestALoadThatAnUpdateOvertakesLeavesNoOldValue(t *testing.T) {
 			once.Do(func() { m.put("like:V1", snapshot(2, 2)) })
 		}
 	})
-	if c := mustCount(t, d, "V1"); c.Active != 2 {
-		t.Errorf("the overtaken load answered %d", c.Active)
+	if c := mustCount(t, d, "V1"); c.Counts.Raw != 2 {
+		t.Errorf("the overtaken load answered %d", c.Counts.Raw)
 	}
-	if c := mustCount(t, d, "V1"); c.Active != 2 {
-		t.Errorf("%d stayed in the cache", c.Active)
+	if c := mustCount(t, d, "V1"); c.Counts.Raw != 2 {
+		t.Errorf("%d stayed in the cache", c.Counts.Raw)
 	}
 }
 
@@ -177,17 +177,17 @@ func TestACountIncludesWhatItsAsOfSays(t *testing.T) {
 			seen := int64(0)
 			for {
 				c := mustCount(t, d, "V1")
-				if len(c.AsOf) > 0 && c.Active < int64(c.AsOf[0].Seal) {
-					t.Errorf("count %d as of seal %d", c.Active, c.AsOf[0].Seal)
+				if len(c.AsOf) > 0 && c.Counts.Raw < int64(c.AsOf[0].Seal) {
+					t.Errorf("count %d as of seal %d", c.Counts.Raw, c.AsOf[0].Seal)
 				}
-				if c.Active < seen {
-					t.Errorf("a count went from %d back to %d", seen, c.Active)
+				if c.Counts.Raw < seen {
+					t.Errorf("a count went from %d back to %d", seen, c.Counts.Raw)
 				}
-				seen = c.Active
+				seen = c.Counts.Raw
 				select {
 				case <-done:
-					if c := mustCount(t, d, "V1"); c.Active != last || c.AsOf[0].Seal != last {
-						t.Errorf("in the end count %d as of %d", c.Active, c.AsOf[0].Seal)
+					if c := mustCount(t, d, "V1"); c.Counts.Raw != last || c.AsOf[0].Seal != last {
+						t.Errorf("in the end count %d as of %d", c.Counts.Raw, c.AsOf[0].Seal)
 					}
 					return
 				default:

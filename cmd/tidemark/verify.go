@@ -155,7 +155,7 @@ func (v *verifier) readerOptions() ([]kgo.Opt, error) {
 func (v *verifier) facts(ctx context.Context, yield func(verify.Fact) error) error {
 	for shard := range v.cfg.Postgres {
 		err := v.store.Facts(ctx, shard, func(f relations.Fact) error {
-			return yield(verify.Fact{Relation: f.Relation, State: f.State, Version: f.Version, ChangedAtUs: f.StateChangedAt.UnixMicro()})
+			return yield(verify.Fact{Relation: f.Relation, State: f.State, Version: f.Version, ChangedAtUs: f.StateChangedAt.UnixMicro(), Hiding: f.Hiding})
 		})
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ type DisplayCount struct {
 	Kind   topology.Kind
 	Target string
 	Order
-	Active, Disliked             int64
+	Counts                       topology.Counts
 	GeneratedAtUs, CommittedAtUs int64 // as in the display table
 	Partials                     int   // count partitions that have spoken of the target
 }
@@ -37,7 +37,7 @@ type BucketCount struct {
 	Target string
 	Number int
 	Order
-	Active, Disliked int64
+	Counts topology.Counts
 }
 
 // CountProgress says how far the counts of one display partition have come. It
@@ -95,13 +95,23 @@ func numbers(b []byte, all ...int64) []byte {
 
 // WriteDisplay is the write of a displayed count.
 func (g Generation) WriteDisplay(d DisplayCount) CountWrite {
-	value := numbers(d.head(g), d.Active, d.Disliked, d.GeneratedAtUs, d.CommittedAtUs, int64(d.Partials))
-	return CountWrite{g.DisplayKey(d.Kind, d.Target), d.Order, string(value)}
+	value := numbers(d.head(g), d.Counts.Raw, d.Counts.Disliked, d.GeneratedAtUs, d.CommittedAtUs, int64(d.Partials))
+	return CountWrite{g.DisplayKey(d.Kind, d.Target), d.Order, string(hidden(value, d.Counts))}
 }
 
 // WriteBucket is the write of a bucket's count.
 func (g Generation) WriteBucket(c BucketCount) CountWrite {
-	return CountWrite{g.CountKey(c.Kind, c.Target, c.Number), c.Order, string(numbers(c.head(g), c.Active, c.Disliked))}
+	return CountWrite{g.CountKey(c.Kind, c.Target, c.Number), c.Order, string(hidden(numbers(c.head(g), c.Counts.Raw, c.Counts.Disliked), c.Counts))}
+}
+
+// hidden ends a value with the relations that risk and policy hide, if any. A
+// reader from before there were such refuses it, as it does every value of a form
+// that it does not know, and does not show the raw count.
+func hidden(b []byte, c topology.Counts) []byte {
+	if c.RiskHidden == 0 && c.PolicyHidden == 0 {
+		return b
+	}
+	return numbers(b, c.RiskHidden, c.PolicyHidden)
 }
 
 // WriteProgress is the write of a display partition's progress.
@@ -227,7 +237,7 @@ func (g Generation) parseHead(text string) (o Order, rest string, err error) {
 		word, rest, ok = strings.Cut(rest, "|")
 		n, bad := strconv.ParseUint(word, 10, 64)
 		if bad != nil || !ok {
-			return o, "", fmt.Errorf("redis: a count of generation %d reads %.60q, which is none", g.ID, text)
+			return o, "", g.noCount(text)
 		}
 		*to = n
 	}
@@ -237,28 +247,40 @@ func (g Generation) parseHead(text string) (o Order, rest string, err error) {
 	return o, rest, nil
 }
 
-// fields reads the numbers behind a value's head.
-func (g Generation) fields(text string, into ...*int64) (o Order, err error) {
+// fields reads the numbers behind a value's head, and those that hidden may have
+// ended it with into the counts.
+func (g Generation) fields(text string, counts *topology.Counts, into ...*int64) (o Order, err error) {
 	o, rest, err := g.parseHead(text)
-	for i, to := range into {
-		if err != nil {
-			break
-		}
+	if err != nil {
+		return o, err
+	}
+	more := true
+	next := func(to *int64) bool {
 		var word string
-		var more bool
 		word, rest, more = strings.Cut(rest, "|")
-		if *to, err = strconv.ParseInt(word, 10, 64); err != nil || more != (i < len(into)-1) {
-			err = fmt.Errorf("redis: a count of generation %d reads %.60q, which is none", g.ID, text)
+		*to, err = strconv.ParseInt(word, 10, 64)
+		return err == nil
+	}
+	for _, to := range into {
+		if !more || !next(to) {
+			return o, g.noCount(text)
 		}
 	}
-	return o, err
+	if more && (!next(&counts.RiskHidden) || !more || !next(&counts.PolicyHidden) || more) {
+		return o, g.noCount(text)
+	}
+	return o, nil
+}
+
+func (g Generation) noCount(text string) error {
+	return fmt.Errorf("redis: a count of generation %d reads %.60q, which is none", g.ID, text)
 }
 
 func (g Generation) parseDisplay(kind topology.Kind, target, text string) (*DisplayCount, error) {
 	d := &DisplayCount{Kind: kind, Target: target}
 	var partials int64
 	var err error
-	d.Order, err = g.fields(text, &d.Active, &d.Disliked, &d.GeneratedAtUs, &d.CommittedAtUs, &partials)
+	d.Order, err = g.fields(text, &d.Counts, &d.Counts.Raw, &d.Counts.Disliked, &d.GeneratedAtUs, &d.CommittedAtUs, &partials)
 	d.Partials = int(partials)
 	if err != nil {
 		return nil, err

@@ -58,7 +58,7 @@ func (g Generation) visitCount(key, text string, visit func(*DisplayCount, *Buck
 		return visit(d, nil)
 	}
 	b := &BucketCount{Kind: kind, Target: target, Number: bucket}
-	if b.Order, err = g.fields(text, &b.Active, &b.Disliked); err != nil {
+	if b.Order, err = g.fields(text, &b.Counts, &b.Counts.Raw, &b.Counts.Disliked); err != nil {
 		return err
 	}
 	return visit(nil, b)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
@@ -17,6 +19,7 @@ type Fact struct {
 	// ChangedAtUs is the time of its last transition, in microseconds; needed
 	// when lists are compared.
 	ChangedAtUs int64
+	Hiding      topology.Hiding
 }
 
 // Comparison takes the sides, in any order, and finds the differences.
@@ -87,6 +90,29 @@ type relation struct {
 	fact, projected           uint64 // versions
 	factState, projectedState topology.State
 	vbucket                   uint16 // of the projected one
+	factHiding                hiding
+	projectedHiding           hiding
+}
+
+// hiding is a topology.Hiding in two bytes: who hides in the lowest two bits, a
+// hash of the reason in the others.
+type hiding uint16
+
+func hidingOf(h topology.Hiding) hiding {
+	if h == (topology.Hiding{}) {
+		return 0
+	}
+	return hiding(xxhash.Sum64String(h.Reason)<<2) | hiding(h.By&3)
+}
+
+func (h hiding) by() topology.Hidden { return topology.Hidden(h & 3) }
+
+// String follows a state.
+func (h hiding) String() string {
+	if h.by() == topology.Shown {
+		return ""
+	}
+	return " hidden by " + h.by().String()
 }
 
 type targetKey struct {
@@ -105,39 +131,35 @@ type bucketKey struct {
 type bucket struct {
 	seq       uint64
 	epoch     uint64
-	count     [states]int64
-	relations [states]int32
+	count     topology.Counts
+	relations [numbers]int32
 }
 
 // display is the newest snapshot of a target.
 type display struct {
 	seq   uint64
-	count [states]int64
-	parts [states]int64 // sum of the partial counts
+	count topology.Counts
+	parts topology.Counts // sum of the partial counts
 }
 
-// The counted states of a kind: the active one, and DISLIKED of a like.
+// The numbers of a kind that are compared, each by itself: relations in its
+// counted state, those of them that risk and policy hide, and DISLIKED of a like.
 const (
 	active = iota
 	disliked
-	states
+	riskHidden
+	policyHidden
+	numbers
 )
 
-// slot is the counted state that s is, or -1.
-func slot(s topology.State) int {
-	switch s {
-	case topology.Liked, topology.Favorited, topology.Following:
-		return active
-	case topology.Disliked:
-		return disliked
-	}
-	return -1
+func each(c topology.Counts) [numbers]int64 {
+	return [numbers]int64{active: c.Raw, disliked: c.Disliked, riskHidden: c.RiskHidden, policyHidden: c.PolicyHidden}
 }
 
 // Fact takes one fact. The same relation twice breaks I1.
 func (c *Comparison) Fact(f Fact) error {
 	c.rows.Facts++
-	if err := f.Relation.Check(); err != nil || f.State.Kind() != f.Relation.Kind {
+	if err := errors.Join(f.Relation.Check(), f.Hiding.Check()); err != nil || f.State.Kind() != f.Relation.Kind {
 		c.found.text(Unreadable, fmt.Sprintf("a fact of version %d in state %v is no relation", f.Version, f.State))
 		return nil
 	}
@@ -149,7 +171,7 @@ func (c *Comparison) Fact(f Fact) error {
 	if r.factState != 0 {
 		c.found.relation(Conflict, key)
 	}
-	r.fact, r.factState = f.Version, f.State
+	r.fact, r.factState, r.factHiding = f.Version, f.State, hidingOf(f.Hiding)
 	c.noteChange(key, f.ChangedAtUs)
 	return c.put(key, r)
 }
@@ -181,8 +203,8 @@ func (c *Comparison) Projection(partition int, key string, value []byte) error {
 		return nil
 	}
 	at, vbucket, r, err := topology.ParseCountedKey(key)
-	state := topology.State(projected.State)
-	if err != nil || state.Kind() != r.Kind || projected.Version == 0 || projected.Bucket == nil {
+	state, hidden := topology.State(projected.State), topology.HidingOf(projected.Hidden, projected.HiddenReason)
+	if err != nil || hidden.Check() != nil || state.Kind() != r.Kind || projected.Version == 0 || projected.Bucket == nil {
 		c.found.text(Unreadable, fmt.Sprintf("projection table, partition %d, key %q: key and value are no relation", partition, clip(key)))
 		return nil
 	}
@@ -191,7 +213,7 @@ func (c *Comparison) Projection(partition int, key string, value []byte) error {
 		c.found.relation(Misplaced, k)
 	}
 	c.foldBucket(bucketKey{k.target, uint16(vbucket), r.Kind}, projected)
-	return c.foldRelation(k, relation{projected: projected.Version, projectedState: state, vbucket: uint16(vbucket)})
+	return c.foldRelation(k, relation{projected: projected.Version, projectedState: state, projectedHiding: hidingOf(hidden), vbucket: uint16(vbucket)})
 }
 
 // aboutProjection checks a row that is not about a relation.
@@ -214,17 +236,17 @@ func (c *Comparison) foldRelation(key relationKey, new relation) error {
 	switch {
 	case new.projected < r.projected:
 		return nil
-	case new.projected == r.projected && new.projectedState != r.projectedState:
+	case new.projected == r.projected && (new.projectedState != r.projectedState || new.projectedHiding != r.projectedHiding):
 		c.found.relation(Conflict, key)
 	}
-	r.projected, r.projectedState, r.vbucket = new.projected, new.projectedState, new.vbucket
+	r.projected, r.projectedState, r.projectedHiding, r.vbucket = new.projected, new.projectedState, new.projectedHiding, new.vbucket
 	return c.put(key, r)
 }
 
 // foldBucket keeps the highest route epoch and sequence number.
 func (c *Comparison) foldBucket(key bucketKey, p *tidemarkv1.ProjectedRelation) {
 	old, seen := c.buckets[key]
-	new := bucket{seq: p.Bucket.Seq, epoch: p.RouteEpoch, count: [states]int64{p.Bucket.Active, p.Bucket.Disliked}}
+	new := bucket{seq: p.Bucket.Seq, epoch: p.RouteEpoch, count: topology.CountsOfBucket(p.Bucket)}
 	switch {
 	case seen && (new.epoch < old.epoch || new.epoch == old.epoch && new.seq < old.seq):
 		return
@@ -259,10 +281,9 @@ func (c *Comparison) Display(partition int, key string, value []byte) error {
 }
 
 func (c *Comparison) foldDisplay(key targetKey, s *tidemarkv1.DisplaySnapshot) {
-	new := display{seq: s.Seq, count: [states]int64{s.Active, s.Disliked}}
+	new := display{seq: s.Seq, count: topology.CountsOfSnapshot(s)}
 	for _, p := range s.Partials {
-		new.parts[active] += p.Active
-		new.parts[disliked] += p.Disliked
+		new.parts = new.parts.Plus(topology.CountsOfPartial(p))
 	}
 	old, seen := c.displays[key]
 	switch {

@@ -21,19 +21,19 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		{"fact lost", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) { delete(w.facts, r) }},
 		{"fact ahead", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version + 1, f.ChangedAtUs + 1}
+			w.facts[r] = Fact{r, other(f.State), f.Version + 1, f.ChangedAtUs + 1, topology.Hiding{}}
 		}},
 		{"fact set back", RelationAbove, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version - 1, f.ChangedAtUs - 1}
+			w.facts[r] = Fact{r, other(f.State), f.Version - 1, f.ChangedAtUs - 1, topology.Hiding{}}
 		}},
 		{"fact in another state", RelationState, func(_ *rapid.T, w *world, r topology.Relation) {
 			f := w.facts[r]
-			w.facts[r] = Fact{r, other(f.State), f.Version, f.ChangedAtUs}
+			w.facts[r] = Fact{r, other(f.State), f.Version, f.ChangedAtUs, topology.Hiding{}}
 		}},
 		{"fact never seen", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			r.User = "nobody"
-			w.facts[r] = Fact{r, r.Kind.Active(), 1, 1}
+			w.facts[r] = Fact{r, r.Kind.Active(), 1, 1, topology.Hiding{}}
 		}},
 		{"projected relation lost", RelationBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			key := w.log[w.newest[r]].key
@@ -47,8 +47,26 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		}},
 		{"projected state wrong", RelationState, func(_ *rapid.T, w *world, r topology.Relation) {
 			w.change(r, func(p *tidemarkv1.ProjectedRelation) {
-				p.State = tidemarkv1.State(other(topology.State(p.State)))
+				p.State, p.Hidden, p.HiddenReason = tidemarkv1.State(other(topology.State(p.State))), 0, ""
 			})
+		}},
+		{"projected hiding lost", RelationState, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			w.change(r, func(p *tidemarkv1.ProjectedRelation) { p.Hidden, p.HiddenReason = 0, "" })
+		}},
+		{"projected as another's hiding", RelationState, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			w.change(r, func(p *tidemarkv1.ProjectedRelation) { p.Hidden = 3 - p.Hidden })
+		}},
+		{"hidden for another reason", RelationState, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			w.change(r, func(p *tidemarkv1.ProjectedRelation) { p.HiddenReason += "x" })
+		}},
+		{"fact hidden without a version", RelationState, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			f := w.facts[r]
+			f.Hiding = topology.Hiding{}
+			w.facts[r] = f
 		}},
 		{"liker lost", LikerBelow, func(_ *rapid.T, w *world, r topology.Relation) {
 			key := w.likes[w.newestLike[r]].key
@@ -79,13 +97,13 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		}},
 		{"liked at another time", LikerTime, func(t *rapid.T, w *world, r topology.Relation) {
 			r.User = "lister"
-			w.set(r, r.Kind.Active())
+			w.set(r, r.Kind.Active(), topology.Hiding{})
 			by := rapid.SampledFrom([]int64{-1, 1, 1_000_000}).Draw(t, "by")
 			w.changeLike(r, func(l *tidemarkv1.LikerRelation) { l.CurrentLikedAtUs += by })
 		}},
 		{"two liked-at times of one version", Conflict, func(_ *rapid.T, w *world, r topology.Relation) {
 			r.User = "lister"
-			w.set(r, r.Kind.Active())
+			w.set(r, r.Kind.Active(), topology.Hiding{})
 			x := w.likes[w.newestLike[r]]
 			forged := proto.CloneOf(x.row)
 			forged.GetRelation().CurrentLikedAtUs++
@@ -114,6 +132,35 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		{"bucket counts a dislike more", Bucket, func(_ *rapid.T, w *world, r topology.Relation) {
 			w.changeBucket(r, func(b *tidemarkv1.BucketCount) { b.Disliked++ })
 		}},
+		{"bucket counts hidden ones wrong", Bucket, func(t *rapid.T, w *world, r topology.Relation) {
+			by := rapid.SampledFrom([]int64{-1, 1}).Draw(t, "by")
+			w.changeBucket(r, func(b *tidemarkv1.BucketCount) { *hiddenOf(t, &b.RiskHidden, &b.PolicyHidden) += by })
+		}},
+		{"bucket counts risk's as policy's", Bucket, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			w.changeBucket(r, func(b *tidemarkv1.BucketCount) {
+				b.RiskHidden++
+				b.PolicyHidden--
+			})
+		}},
+		{"bucket hides more than it has", Negative, func(t *rapid.T, w *world, r topology.Relation) {
+			w.changeBucket(r, func(b *tidemarkv1.BucketCount) { *hiddenOf(t, &b.RiskHidden, &b.PolicyHidden) = b.Active + 1 })
+		}},
+		{"two hidden counts of one seq", Conflict, func(t *rapid.T, w *world, r topology.Relation) {
+			i := w.newestOfBucket(r)
+			forged := proto.CloneOf(w.log[i].row)
+			b := forged.GetRelation().Bucket
+			*hiddenOf(t, &b.RiskHidden, &b.PolicyHidden)++
+			w.log = append(w.log, record{w.log[i].partition, w.log[i].key, forged})
+		}},
+		{"two hidings of one version", Conflict, func(t *rapid.T, w *world, r topology.Relation) {
+			r = w.hidden(t, r)
+			x := w.log[w.newest[r]]
+			forged := proto.CloneOf(x.row)
+			p := forged.GetRelation()
+			p.Hidden = 3 - p.Hidden
+			w.log = append(w.log, record{x.partition, x.key, forged})
+		}},
 		{"two bucket counts of one seq", Conflict, func(_ *rapid.T, w *world, r topology.Relation) {
 			i := w.newestOfBucket(r)
 			forged := proto.CloneOf(w.log[i].row)
@@ -124,7 +171,7 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 			x := w.log[w.newest[r]]
 			forged := proto.CloneOf(x.row)
 			p := forged.GetRelation()
-			p.State = tidemarkv1.State(other(topology.State(p.State)))
+			p.State, p.Hidden, p.HiddenReason = tidemarkv1.State(other(topology.State(p.State))), 0, ""
 			w.log = append(w.log, record{x.partition, x.key, forged})
 		}},
 		{"another bucket", Misplaced, func(_ *rapid.T, w *world, r topology.Relation) {
@@ -144,6 +191,16 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 		}},
 		{"displayed without its parts", DisplayPartials, func(_ *rapid.T, w *world, r topology.Relation) {
 			w.displays[topology.TargetKey(r.Kind, r.Target)].Active++
+		}},
+		{"display hides one more or less", Count, func(t *rapid.T, w *world, r topology.Relation) {
+			s := w.displays[topology.TargetKey(r.Kind, r.Target)]
+			by := rapid.SampledFrom([]int64{-1, 1}).Draw(t, "by")
+			*hiddenOf(t, &s.RiskHidden, &s.PolicyHidden) += by
+			*hiddenOf(t, &s.Partials[0].RiskHidden, &s.Partials[0].PolicyHidden) += by
+		}},
+		{"display hides without its parts", DisplayPartials, func(t *rapid.T, w *world, r topology.Relation) {
+			s := w.displays[topology.TargetKey(r.Kind, r.Target)]
+			*hiddenOf(t, &s.RiskHidden, &s.PolicyHidden)++
 		}},
 		{"display of an unknown target", Count, func(_ *rapid.T, w *world, r topology.Relation) {
 			w.displays[topology.TargetKey(r.Kind, "V99")] = &tidemarkv1.DisplaySnapshot{Active: 1, Seq: 1, Partials: []*tidemarkv1.PartialCount{{Active: 1}}}
@@ -169,6 +226,21 @@ func TestAnyCorruptionIsReported(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hidden makes sure that a relation is hidden, and gives it.
+func (w *world) hidden(t *rapid.T, r topology.Relation) topology.Relation {
+	r.User = "hidden"
+	w.set(r, r.Kind.Active(), drawHiding(t))
+	if w.facts[r].Hiding.By == topology.Shown {
+		w.hide(r, topology.Hiding{By: topology.HiddenByRisk, Reason: "farm"})
+	}
+	return r
+}
+
+// hiddenOf draws one of two hidden counts.
+func hiddenOf(t *rapid.T, risk, policy *int64) *int64 {
+	return rapid.SampledFrom([]*int64{risk, policy}).Draw(t, "hidden count")
 }
 
 func sum(counts map[Class]int64) (n int64) {

@@ -81,7 +81,7 @@ func CompareCounts(ctx context.Context, cfg CountsConfig) (CountsReport, error) 
 	for key, d := range displays {
 		r.Displays++
 		if table.targets[key] == nil {
-			r.wrong("%s: Redis shows %d at seq %d, the display table has no such target", key, d.Active, d.Seq)
+			r.wrong("%s: Redis shows %v at seq %d, the display table has no such target", key, d.Counts, d.Seq)
 		}
 	}
 	for key, all := range buckets {
@@ -143,8 +143,8 @@ func (r *CountsReport) compareDisplay(key string, d cache.DisplayCount, row *tid
 	case d.Seq == 0: // absent
 	case d.Seq < row.Seq:
 		r.Late++
-	case d.Seq > row.Seq || d.Active != row.Active || d.Disliked != row.Disliked || d.Manifest != row.ManifestId || d.Projection != row.Generation:
-		r.wrong("%s: Redis shows %d (disliked %d) at seq %d, the display table %d (%d) at seq %d", key, d.Active, d.Disliked, d.Seq, row.Active, row.Disliked, row.Seq)
+	case d.Seq > row.Seq || d.Counts != topology.CountsOfSnapshot(row) || d.Manifest != row.ManifestId || d.Projection != row.Generation:
+		r.wrong("%s: Redis shows %v at seq %d, the display table %v at seq %d", key, d.Counts, d.Seq, topology.CountsOfSnapshot(row), row.Seq)
 	}
 }
 
@@ -156,13 +156,13 @@ func (r *CountsReport) compareBucket(key string, b cache.BucketCount, row *tidem
 		switch {
 		case b.Projection < p.Generation || b.Projection == p.Generation && b.Seq < p.Seq:
 			r.Late++
-		case b.Projection > p.Generation || b.Seq > p.Seq || b.Active != p.Active || b.Disliked != p.Disliked:
-			r.wrong("%s, bucket %d: Redis has %d (disliked %d) at seq %d, the display table %d (%d) at seq %d", key, b.Number, b.Active, b.Disliked, b.Seq, p.Active, p.Disliked, p.Seq)
+		case b.Projection > p.Generation || b.Seq > p.Seq || b.Counts != topology.CountsOfPartial(p):
+			r.wrong("%s, bucket %d: Redis has %v at seq %d, the display table %v at seq %d", key, b.Number, b.Counts, b.Seq, topology.CountsOfPartial(p), p.Seq)
 		}
 		return
 	}
 	if b.Projection >= row.GetGeneration() { // else the snapshot has begun afresh since
-		r.wrong("%s, bucket %d: Redis has %d at seq %d, the display table has no such bucket", key, b.Number, b.Active, b.Seq)
+		r.wrong("%s, bucket %d: Redis has %v at seq %d, the display table has no such bucket", key, b.Number, b.Counts, b.Seq)
 	}
 }
 

@@ -29,9 +29,9 @@ func TestCompareCounts(t *testing.T) {
 		"agrees":                      {at{4, 9}, at{7, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1}, ""},
 		"late":                        {at{3, 8}, at{6, 8}, at{4, 9}, at{7, 9}, 4, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Late: 2}, ""},
 		"not cached":                  {at{}, at{}, at{4, 9}, at{7, 9}, 0, 5, CountsReport{Targets: 1, Absent: 1}, ""},
-		"above the table":             {at{5, 9}, at{7, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "at seq 5, the display table 9 (0) at seq 4"},
-		"another count of one seq":    {at{4, 8}, at{7, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "Redis shows 8"},
-		"a bucket above the table":    {at{4, 9}, at{8, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "bucket 3: Redis has 9 (disliked 0) at seq 8"},
+		"above the table":             {at{5, 9}, at{7, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "at seq 5, the display table active 9, disliked 0 at seq 4"},
+		"another count of one seq":    {at{4, 8}, at{7, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "Redis shows active 8"},
+		"a bucket above the table":    {at{4, 9}, at{8, 9}, at{4, 9}, at{7, 9}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "bucket 3: Redis has active 9, disliked 0 at seq 8"},
 		"a bucket that is not":        {at{4, 9}, at{8, 9}, at{4, 9}, at{}, 5, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "no such bucket"},
 		"a target that is not":        {at{4, 9}, at{}, at{}, at{}, 5, 5, CountsReport{Displays: 1, Wrong: 1}, "no such target"},
 		"a seal that is not in there": {at{4, 9}, at{7, 9}, at{4, 9}, at{7, 9}, 6, 5, CountsReport{Displays: 1, Buckets: 1, Targets: 1, Wrong: 1}, "includes seal 6 of shard 0, the display table includes 5"},
@@ -53,14 +53,14 @@ func TestCompareCounts(t *testing.T) {
 				},
 				Entries: func(_ context.Context, visit func(*cache.DisplayCount, *cache.BucketCount) error) error {
 					if test.redis.seq > 0 {
-						if err := visit(&cache.DisplayCount{Kind: topology.Like, Target: "V1", Order: order(test.redis.seq), Active: test.redis.active}, nil); err != nil {
+						if err := visit(&cache.DisplayCount{Kind: topology.Like, Target: "V1", Order: order(test.redis.seq), Counts: topology.Counts{Raw: test.redis.active}}, nil); err != nil {
 							return err
 						}
 					}
 					if test.bucket.seq == 0 {
 						return nil
 					}
-					return visit(nil, &cache.BucketCount{Kind: topology.Like, Target: "V1", Number: 3, Order: order(test.bucket.seq), Active: test.bucket.active})
+					return visit(nil, &cache.BucketCount{Kind: topology.Like, Target: "V1", Number: 3, Order: order(test.bucket.seq), Counts: topology.Counts{Raw: test.bucket.active}})
 				},
 				Display: func(_ context.Context, each func(int, string, []byte) error) error {
 					progress := &tidemarkv1.PartitionProgress{Seq: 2, Watermarks: []*tidemarkv1.SourceWatermark{{Shard: 0, Seal: test.has}}}

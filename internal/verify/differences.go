@@ -75,7 +75,7 @@ type result struct {
 func (c *Comparison) compare(examples int) result {
 	tallies := c.tally()
 	found := &c.found
-	differing := map[targetKey][states]bool{}
+	differing := map[targetKey][numbers]bool{}
 	for key, t := range tallies {
 		c.compareTarget(key, t, found, differing)
 	}
@@ -114,52 +114,56 @@ func (r *result) add(c Class, all, proven int64, described []Difference) {
 }
 
 // tally sums the sides per target; it also counts the relations of each bucket.
-func (c *Comparison) tally() map[targetKey]*[states]Sides {
-	tallies := map[targetKey]*[states]Sides{}
-	of := func(key targetKey) *[states]Sides {
+func (c *Comparison) tally() map[targetKey]*[numbers]Sides {
+	tallies := map[targetKey]*[numbers]Sides{}
+	of := func(key targetKey) *[numbers]Sides {
 		t, ok := tallies[key]
 		if !ok {
-			t = new([states]Sides)
+			t = new([numbers]Sides)
 			tallies[key] = t
 		}
 		return t
 	}
 	for key, b := range c.buckets {
-		b.relations = [states]int32{}
+		b.relations = [numbers]int32{}
 		c.buckets[key] = b
 	}
 	for key, r := range c.relations {
 		t := of(targetKey{key.target, key.kind})
-		if s := slot(r.factState); s >= 0 {
-			t[s].Facts++
+		for s, n := range each(topology.Counted(r.factState, r.factHiding.by())) {
+			t[s].Facts += n
 		}
-		if s := slot(r.projectedState); s >= 0 {
-			t[s].Relations++
-			at := bucketKey{key.target, r.vbucket, key.kind}
-			b := c.buckets[at]
-			b.relations[s]++
-			c.buckets[at] = b
+		projected := topology.Counted(r.projectedState, r.projectedHiding.by())
+		if projected == (topology.Counts{}) {
+			continue
 		}
+		at := bucketKey{key.target, r.vbucket, key.kind}
+		b := c.buckets[at]
+		for s, n := range each(projected) {
+			t[s].Relations += n
+			b.relations[s] += int32(n)
+		}
+		c.buckets[at] = b
 	}
 	for key, b := range c.buckets {
 		t := of(targetKey{key.target, key.kind})
-		for s := range states {
-			t[s].Buckets += b.count[s]
+		for s, n := range each(b.count) {
+			t[s].Buckets += n
 		}
 	}
 	for key, d := range c.displays {
 		t := of(key)
-		for s := range states {
-			t[s].Displayed += d.count[s]
+		for s, n := range each(d.count) {
+			t[s].Displayed += n
 		}
 	}
 	return tallies
 }
 
-func totals(tallies map[targetKey]*[states]Sides) []Totals {
-	var sums [4][states]Sides
+func totals(tallies map[targetKey]*[numbers]Sides) []Totals {
+	var sums [4][numbers]Sides
 	for key, t := range tallies {
-		for s := range states {
+		for s := range numbers {
 			sum := &sums[key.kind][s]
 			sum.Facts += t[s].Facts
 			sum.Relations += t[s].Relations
@@ -169,8 +173,8 @@ func totals(tallies map[targetKey]*[states]Sides) []Totals {
 	}
 	var out []Totals
 	for _, k := range topology.Kinds() {
-		for s := range states {
-			if s == active || k == topology.Like || sums[k][s] != (Sides{}) {
+		for s := range numbers {
+			if s == active || s == disliked && k == topology.Like || sums[k][s] != (Sides{}) {
 				out = append(out, Totals{k.String(), stateName(k, s), sums[k][s]})
 			}
 		}
@@ -179,14 +183,19 @@ func totals(tallies map[targetKey]*[states]Sides) []Totals {
 }
 
 func stateName(k topology.Kind, s int) string {
-	if s == disliked {
+	switch s {
+	case disliked:
 		return topology.Disliked.String()
+	case riskHidden:
+		return k.Active().String() + " hidden by risk"
+	case policyHidden:
+		return k.Active().String() + " hidden by policy"
 	}
 	return k.Active().String()
 }
 
-func (c *Comparison) compareTarget(key targetKey, t *[states]Sides, found *findings, differing map[targetKey][states]bool) {
-	for s := range states {
+func (c *Comparison) compareTarget(key targetKey, t *[numbers]Sides, found *findings, differing map[targetKey][numbers]bool) {
+	for s := range numbers {
 		if !t[s].equal() {
 			d := differing[key]
 			d[s] = true
@@ -197,7 +206,7 @@ func (c *Comparison) compareTarget(key targetKey, t *[states]Sides, found *findi
 	if ok && d.count != d.parts {
 		found.target(DisplayPartials, key)
 	}
-	if d.count[active] < 0 || d.count[disliked] < 0 {
+	if !d.count.Possible() {
 		found.target(Negative, key)
 	}
 }
@@ -205,13 +214,13 @@ func (c *Comparison) compareTarget(key targetKey, t *[states]Sides, found *findi
 // compareBucket checks the identity within the table (H1): the bucket's count
 // is that of its relations.
 func compareBucket(key bucketKey, b bucket, found *findings) {
-	for s := range states {
-		if b.count[s] != int64(b.relations[s]) {
+	for s, n := range each(b.count) {
+		if n != int64(b.relations[s]) {
 			found.bucket(Bucket, key)
 		}
-		if b.count[s] < 0 {
-			found.bucket(Negative, key)
-		}
+	}
+	if !b.count.Possible() {
+		found.bucket(Negative, key)
 	}
 }
 
@@ -221,7 +230,7 @@ func compareRelation(key relationKey, r relation, found *findings) {
 		found.relation(RelationBelow, key)
 	case r.projected > r.fact:
 		found.relation(RelationAbove, key)
-	case r.projectedState != r.factState:
+	case r.projectedState != r.factState || r.projectedHiding != r.factHiding:
 		found.relation(RelationState, key)
 	}
 }
@@ -233,7 +242,7 @@ type count struct {
 }
 
 // describeCounts shows the largest differences first.
-func (c *Comparison) describeCounts(out *result, tallies map[targetKey]*[states]Sides, differing map[targetKey][states]bool, examples int) {
+func (c *Comparison) describeCounts(out *result, tallies map[targetKey]*[numbers]Sides, differing map[targetKey][numbers]bool, examples int) {
 	var all, proven int64
 	var shown []count
 	before := func(a, b count) bool {
@@ -243,7 +252,7 @@ func (c *Comparison) describeCounts(out *result, tallies map[targetKey]*[states]
 		return strings.Compare(c.targetName(a.key), c.targetName(b.key)) < 0 || a.key == b.key && a.state < b.state
 	}
 	for key, d := range differing {
-		for s := range states {
+		for s := range numbers {
 			if !d[s] {
 				continue
 			}
@@ -302,7 +311,7 @@ func (c *Comparison) describeTargets(out *result, found *findings, examples int)
 			d := c.displays[k]
 			described = append(described, Difference{
 				Class: class, Kind: k.kind.String(), Target: c.targets.texts[k.target], Proven: true,
-				Reason: fmt.Sprintf("display table, seq %d: %d active and %d disliked, the parts sum up to %d and %d", d.seq, d.count[active], d.count[disliked], d.parts[active], d.parts[disliked]),
+				Reason: fmt.Sprintf("display table, seq %d: %v; the parts sum up to %v", d.seq, d.count, d.parts),
 			})
 		}
 		out.add(class, int64(len(keys)), int64(len(keys)), described)
@@ -320,7 +329,7 @@ func (c *Comparison) describeBuckets(out *result, found *findings, examples int)
 			b := c.buckets[k]
 			described = append(described, Difference{
 				Class: class, Kind: k.kind.String(), Target: c.targets.texts[k.target], Proven: true,
-				Reason: fmt.Sprintf("virtual bucket %d, seq %d: %d active and %d disliked, its relations are %d and %d", k.vbucket, b.seq, b.count[active], b.count[disliked], b.relations[active], b.relations[disliked]),
+				Reason: fmt.Sprintf("virtual bucket %d, seq %d: %v; its relations are %v", k.vbucket, b.seq, b.count, relationCounts(b)),
 			})
 		}
 		out.add(class, int64(len(keys)), int64(len(keys)), described)
@@ -346,6 +355,11 @@ func (c *Comparison) describeRelations(out *result, found *findings, examples in
 	}
 }
 
+func relationCounts(b bucket) topology.Counts {
+	n := b.relations
+	return topology.Counts{Raw: int64(n[active]), Disliked: int64(n[disliked]), RiskHidden: int64(n[riskHidden]), PolicyHidden: int64(n[policyHidden])}
+}
+
 func (c *Comparison) named(k relationKey) topology.Relation {
 	return topology.Relation{Kind: k.kind, User: c.users.texts[k.user], Target: c.targets.texts[k.target]}
 }
@@ -359,7 +373,11 @@ func stateText(s topology.State) string {
 
 func (c *Comparison) relationReason(class Class, k relationKey) string {
 	r := c.relations[k]
-	sides := fmt.Sprintf("the fact is version %d %s, the projection version %d %s", r.fact, stateText(r.factState), r.projected, stateText(r.projectedState))
+	sides := fmt.Sprintf("the fact is version %d %s%s, the projection version %d %s%s",
+		r.fact, stateText(r.factState), r.factHiding, r.projected, stateText(r.projectedState), r.projectedHiding)
+	if r.factHiding.by() == r.projectedHiding.by() && r.factHiding != r.projectedHiding {
+		sides += ", for another reason"
+	}
 	if c.listings != nil {
 		sides += ", " + c.listings[k].String()
 	}

@@ -8,8 +8,9 @@
 //	lists        the likers table's relations         → who is in a list, since when
 //
 // Target by target and kind by kind the first four must be equal, for the counted
-// state and for DISLIKED; and relation by relation the projection must have
-// its fact's version and state, and the reverse index these and, of a relation
+// state, for those of it that risk hides and that policy hides (C5), and for
+// DISLIKED; and relation by relation the projection must have
+// its fact's version, state and hiding, and the reverse index these and, of a relation
 // that is in a list, its time. Some differences prove a fault whenever they
 // are seen, since one record carries both sides or since a projection cannot
 // be ahead of its facts; the others do only when the feed was quiet, and are
@@ -19,13 +20,14 @@
 //	count             the four counts of a target differ               when quiet; at once when the table's own two sides differ
 //	relation-below    a relation's projected version is below its fact when quiet
 //	relation-above    ... is above its fact, or there is no fact       at once
-//	relation-state    ... is the fact's, with another state            at once
+//	relation-state    ... is the fact's, with another state or hiding  at once
 //	liker-below       the reverse index lacks a relation, or its version when quiet
 //	liker-above       ... has a version above its fact's, or no fact   at once
 //	liker-state       ... has the fact's version with another state    at once
 //	liker-time        ... has another liked-at time than the fact      at once
 //	bucket            a bucket's count is not that of its relations    at once
-//	negative          a count is below zero (C6)                       at once
+//	negative          a count is below zero, or hides more than there  at once
+//	                  is (C6, C5)
 //	conflict          one version or sequence number, two contents     at once
 //	misplaced         a key in a bucket or partition not its own (I11) at once
 //	display-partials  a displayed count is not the sum of its parts    at once

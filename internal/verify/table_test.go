@@ -48,7 +48,7 @@ func TestRunReadsTopics(t *testing.T) {
 	client, brokers, topo := kafka(t)
 	w := smallWorld()
 	for i := range 500 {
-		w.set(topology.Relation{Kind: topology.Like, User: fmt.Sprint("u", i%50), Target: fmt.Sprint("V", i%7)}, []topology.State{topology.Liked, topology.Unliked}[i/50%2])
+		w.set(topology.Relation{Kind: topology.Like, User: fmt.Sprint("u", i%50), Target: fmt.Sprint("V", i%7)}, []topology.State{topology.Liked, topology.Unliked}[i/50%2], topology.Hiding{})
 	}
 	config := w.config()
 	fill := func(stream string, table Table) {
@@ -70,7 +70,7 @@ func TestRunReadsTopics(t *testing.T) {
 	if r.Verdict != Equal || r.Rows.Projection != int64(len(w.log)) || r.Rows.Display != int64(len(w.displayRecords())) || r.Rows.Likers != int64(len(w.likes)) {
 		t.Fatalf("%s, %s, rows %+v, %+v", r.Verdict, r.Reason, r.Rows, r.Differences)
 	}
-	w.facts[u1V1] = Fact{u1V1, topology.Disliked, 9, 9}
+	w.facts[u1V1] = Fact{Relation: u1V1, State: topology.Disliked, Version: 9, ChangedAtUs: 9}
 	if r := Run(t.Context(), config); r.Verdict != Different || r.Counts[RelationBelow] != 1 || r.Counts[LikerBelow] != 1 {
 		t.Fatalf("%s, %s, %v", r.Verdict, r.Reason, r.Counts)
 	}

@@ -48,17 +48,17 @@ var (
 
 func smallWorld() *world {
 	w := newWorld()
-	w.set(u1V1, topology.Liked)
-	w.set(u2V1, topology.Disliked)
-	w.set(u2V1, topology.Liked)
-	w.set(u1V2, topology.Favorited)
+	w.set(u1V1, topology.Liked, topology.Hiding{})
+	w.set(u2V1, topology.Disliked, topology.Hiding{})
+	w.set(u2V1, topology.Liked, topology.Hiding{})
+	w.set(u1V2, topology.Favorited, topology.Hiding{})
 	return w
 }
 
 // lagging has a fact that the projection does not have yet.
 func lagging() *world {
 	w := smallWorld()
-	w.facts[u1V1] = Fact{u1V1, topology.Unliked, 2, 9}
+	w.facts[u1V1] = Fact{Relation: u1V1, State: topology.Unliked, Version: 2, ChangedAtUs: 9}
 	return w
 }
 
@@ -188,7 +188,7 @@ func TestUnreadableRows(t *testing.T) {
 	}
 	checkpoint := value(t, &tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Checkpoint{Checkpoint: &tidemarkv1.PartialCheckpoint{}}})
 	row := func(s topology.State, version uint64, b *tidemarkv1.BucketCount) []byte {
-		return value(t, relationRow(s, version, 1, b))
+		return value(t, relationRow(Fact{State: s, Version: version}, 1, b))
 	}
 	bucket := &tidemarkv1.BucketCount{Active: 1, Seq: 1}
 	key := topology.CountedKey(1, 2, u1V1)
@@ -261,10 +261,10 @@ func TestFactsThatAreNone(t *testing.T) {
 		facts []Fact
 		class Class
 	}{
-		"bad id":        {[]Fact{{topology.Relation{Kind: topology.Like, Target: "V1"}, topology.Liked, 1, 1}}, Unreadable},
-		"foreign state": {[]Fact{{u1V1, topology.Following, 1, 1}}, Unreadable},
-		"twice (I1)":    {[]Fact{{u1V1, topology.Liked, 1, 1}, {u1V1, topology.Liked, 1, 1}}, Conflict},
-		"never changed": {[]Fact{{u1V1, topology.Unliked, 0, 0}}, ""},
+		"bad id":        {[]Fact{{topology.Relation{Kind: topology.Like, Target: "V1"}, topology.Liked, 1, 1, topology.Hiding{}}}, Unreadable},
+		"foreign state": {[]Fact{{u1V1, topology.Following, 1, 1, topology.Hiding{}}}, Unreadable},
+		"twice (I1)":    {[]Fact{{u1V1, topology.Liked, 1, 1, topology.Hiding{}}, {u1V1, topology.Liked, 1, 1, topology.Hiding{}}}, Conflict},
+		"never changed": {[]Fact{{u1V1, topology.Unliked, 0, 0, topology.Hiding{}}}, ""},
 	} {
 		s := NewComparison(nil, 10)
 		for _, f := range c.facts {
@@ -284,11 +284,11 @@ func TestExamplesAreBounded(t *testing.T) {
 	s := NewComparison(nil, 10_000)
 	for i := range 1000 {
 		r := topology.Relation{Kind: topology.Like, User: fmt.Sprintf("u%04d", i), Target: fmt.Sprintf("V%04d", i%100)}
-		if err := s.Fact(Fact{r, topology.Liked, 1, 1}); err != nil {
+		if err := s.Fact(Fact{r, topology.Liked, 1, 1, topology.Hiding{}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Fact(Fact{topology.Relation{Kind: topology.Like, User: "u9999", Target: "V0042"}, topology.Liked, 1, 1}); err != nil {
+	if err := s.Fact(Fact{topology.Relation{Kind: topology.Like, User: "u9999", Target: "V0042"}, topology.Liked, 1, 1, topology.Hiding{}}); err != nil {
 		t.Fatal(err)
 	}
 	got := s.compare(3)
@@ -380,13 +380,13 @@ func memoryPerRelation(t *testing.T, lists bool, most float64, comment string) {
 		s.CompareLists(g)
 	}
 	liker := value(t, likerRow(topology.Liked, 1, 1))
-	row := value(t, relationRow(topology.Liked, 1, 1, &tidemarkv1.BucketCount{Active: 1, Seq: 1}))
+	row := value(t, relationRow(Fact{State: topology.Liked, Version: 1}, 1, &tidemarkv1.BucketCount{Active: 1, Seq: 1}))
 	for i := range n {
 		r := topology.Relation{Kind: topology.Like, User: fmt.Sprint("u", i%50_000), Target: fmt.Sprint("V", i/5)}
 		if err := s.Projection(0, topology.CountedKey(0, i%1024, r), row); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Fact(Fact{r, topology.Liked, 1, 1}); err != nil {
+		if err := s.Fact(Fact{r, topology.Liked, 1, 1, topology.Hiding{}}); err != nil {
 			t.Fatal(err)
 		}
 		if !lists {
@@ -420,7 +420,7 @@ func TestProgressIsTold(t *testing.T) {
 
 // No key or value that a broker can hold ends the comparison.
 func FuzzRows(f *testing.F) {
-	row, _ := relationRow(topology.Liked, 1, 1, &tidemarkv1.BucketCount{Active: 1, Seq: 1}).MarshalVT()
+	row, _ := relationRow(Fact{State: topology.Liked, Version: 1}, 1, &tidemarkv1.BucketCount{Active: 1, Seq: 1}).MarshalVT()
 	f.Add(topology.CountedKey(1, 2, u1V1), row, 1)
 	f.Add("like:V1", []byte{0x0a, 0x00}, 0)
 	f.Add(topology.ProgressKey(0, 5), []byte{0x12, 0x00}, 0)

@@ -69,7 +69,7 @@ func newWorld() *world {
 }
 
 // set makes a transition, unless the relation is in the state already.
-func (w *world) set(r topology.Relation, s topology.State) {
+func (w *world) set(r topology.Relation, s topology.State, h topology.Hiding) {
 	old, ok := w.facts[r]
 	if !ok {
 		old = Fact{Relation: r, State: r.Kind.Initial()}
@@ -77,26 +77,39 @@ func (w *world) set(r topology.Relation, s topology.State) {
 	if old.State == s {
 		return
 	}
+	if s != r.Kind.Active() {
+		h = topology.Hiding{}
+	}
 	w.now++
-	w.facts[r] = Fact{r, s, old.Version + 1, w.now}
-	w.list(r, s, old.Version+1, w.now)
+	w.write(old, Fact{r, s, old.Version + 1, w.now, h})
+}
+
+// hide hides a relation, or shows it.
+func (w *world) hide(r topology.Relation, h topology.Hiding) {
+	old := w.facts[r]
+	if next := old; old.State == r.Kind.Active() && old.Hiding != h {
+		next.Version, next.Hiding = old.Version+1, h
+		w.write(old, next)
+	}
+}
+
+// write brings a fact to every place.
+func (w *world) write(old, f Fact) {
+	r := f.Relation
+	w.facts[r] = f
+	w.list(r, f.State, f.Version, f.ChangedAtUs)
 	place := w.manifest.Place(r)
 	name := bucketName{r.Kind, r.Target, place.VirtualBucket}
 	b := &tidemarkv1.BucketCount{}
 	if old := w.buckets[name]; old != nil {
 		b = proto.CloneOf(old)
 	}
-	counts := [states]*int64{&b.Active, &b.Disliked}
-	if at := slot(old.State); at >= 0 {
-		*counts[at]--
-	}
-	if at := slot(s); at >= 0 {
-		*counts[at]++
-	}
+	counts := topology.CountsOfBucket(b).Plus(topology.Counted(f.State, f.Hiding.By)).Minus(topology.Counted(old.State, old.Hiding.By))
+	b.Active, b.RiskHidden, b.PolicyHidden, b.Disliked = counts.Raw, counts.RiskHidden, counts.PolicyHidden, counts.Disliked
 	b.Seq++
 	w.buckets[name] = b
 	w.newest[r] = len(w.log)
-	w.log = append(w.log, record{int(place.Partition), topology.CountedKey(int(place.Partition), int(place.VirtualBucket), r), relationRow(s, old.Version+1, place.RouteEpoch, b)})
+	w.log = append(w.log, record{int(place.Partition), topology.CountedKey(int(place.Partition), int(place.VirtualBucket), r), relationRow(f, place.RouteEpoch, b)})
 	w.display(r.Kind, r.Target)
 }
 
@@ -116,9 +129,10 @@ func likerRow(s topology.State, version uint64, likedAt int64) *tidemarkv1.Liker
 	}}}
 }
 
-func relationRow(s topology.State, version, epoch uint64, b *tidemarkv1.BucketCount) *tidemarkv1.ProjectionRow {
+func relationRow(f Fact, epoch uint64, b *tidemarkv1.BucketCount) *tidemarkv1.ProjectionRow {
 	return &tidemarkv1.ProjectionRow{Body: &tidemarkv1.ProjectionRow_Relation{Relation: &tidemarkv1.ProjectedRelation{
-		State: tidemarkv1.State(s), Version: version, RouteEpoch: epoch, Bucket: b,
+		State: tidemarkv1.State(f.State), Version: f.Version, RouteEpoch: epoch, Bucket: b,
+		Hidden: tidemarkv1.Hidden(f.Hiding.By), HiddenReason: f.Hiding.Reason,
 	}}}
 }
 
@@ -135,11 +149,15 @@ func (w *world) display(k topology.Kind, target string) {
 		for name, b := range w.buckets {
 			if name.kind == k && name.target == target && w.manifest.Routes[name.vbucket].Partition == p {
 				part.Active += b.Active
+				part.RiskHidden += b.RiskHidden
+				part.PolicyHidden += b.PolicyHidden
 				part.Disliked += b.Disliked
 			}
 		}
 		s.Partials = append(s.Partials, part)
 		s.Active += part.Active
+		s.RiskHidden += part.RiskHidden
+		s.PolicyHidden += part.PolicyHidden
 		s.Disliked += part.Disliked
 	}
 	w.displays[key] = s
@@ -204,9 +222,21 @@ func drawWorld(t *rapid.T) *world {
 			User:   fmt.Sprint("u", rapid.IntRange(0, 4).Draw(t, "user")),
 			Target: fmt.Sprint("V", rapid.IntRange(0, 2).Draw(t, "target")),
 		}
-		w.set(r, drawState(t, r.Kind))
+		if rapid.IntRange(0, 3).Draw(t, "hides") == 0 {
+			w.hide(r, drawHiding(t))
+			continue
+		}
+		w.set(r, drawState(t, r.Kind), drawHiding(t))
 	}
 	return w
+}
+
+func drawHiding(t *rapid.T) topology.Hiding {
+	by := rapid.SampledFrom([]topology.Hidden{topology.Shown, topology.HiddenByRisk, topology.HiddenByPolicy}).Draw(t, "hidden by")
+	if by == topology.Shown {
+		return topology.Hiding{}
+	}
+	return topology.Hiding{By: by, Reason: rapid.SampledFrom([]string{"farm", "rules.25"}).Draw(t, "reason")}
 }
 
 func drawState(t *rapid.T, k topology.Kind) topology.State {

@@ -70,7 +70,7 @@ func place(partials []*tidemarkv1.PartialCount, p *tidemarkv1.PartialCount) ([]*
 	switch {
 	case p.Seq < have.Seq:
 		return nil, nil
-	case p.Seq == have.Seq && p.Active == have.Active && p.Disliked == have.Disliked:
+	case p.Seq == have.Seq && topology.CountsOfPartial(p) == topology.CountsOfPartial(have):
 		return nil, nil
 	case p.Seq == have.Seq:
 		// A seq is a prefix of a log, and a prefix has one sum.
@@ -84,10 +84,13 @@ func place(partials []*tidemarkv1.PartialCount, p *tidemarkv1.PartialCount) ([]*
 // sum fills what follows from the partials, and tells whether it fits.
 func sum(s *tidemarkv1.DisplaySnapshot) bool {
 	for _, p := range s.Partials {
+		// Hidden ones are no more than active ones, so that they fit as well.
 		if s.Active > math.MaxInt64-p.Active || s.Disliked > math.MaxInt64-p.Disliked {
 			return false
 		}
 		s.Active += p.Active
+		s.RiskHidden += p.RiskHidden
+		s.PolicyHidden += p.PolicyHidden
 		s.Disliked += p.Disliked
 		s.ManifestId = max(s.ManifestId, p.ManifestId)
 		s.GeneratedAtUs = max(s.GeneratedAtUs, p.GeneratedAtUs)

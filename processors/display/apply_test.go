@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tidemark/tidemark/internal/quarantine"
+	"github.com/tidemark/tidemark/topology"
 	"github.com/tidemark/tidemark/topology/tidemarkv1"
 )
 
@@ -40,9 +41,11 @@ func drawPartials(t *rapid.T) []*tidemarkv1.CountUpdate {
 		for range rapid.IntRange(0, 6).Draw(t, "partials") {
 			seq += rapid.Uint64Range(1, 5).Draw(t, "step")
 			generation += uint64(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(t, "newer"))
+			risk, policy := rapid.Int64Range(0, 50).Draw(t, "risk"), rapid.Int64Range(0, 50).Draw(t, "policy")
 			updates = append(updates, partialUpdate(&tidemarkv1.PartialCount{
 				Partition: partition, Seq: seq, Generation: generation, ManifestId: generation,
-				Active: rapid.Int64Range(0, 100).Draw(t, "active"), Disliked: rapid.Int64Range(0, 100).Draw(t, "disliked"),
+				Active: risk + policy + rapid.Int64Range(0, 100).Draw(t, "shown"), RiskHidden: risk, PolicyHidden: policy,
+				Disliked:      rapid.Int64Range(0, 100).Draw(t, "disliked"),
 				GeneratedAtUs: rapid.Int64Range(1, 1000).Draw(t, "generated"), CommittedAtUs: rapid.Int64Range(0, 1000).Draw(t, "committed"),
 			}))
 		}
@@ -119,6 +122,8 @@ func check(t *rapid.T, s *tidemarkv1.DisplaySnapshot) {
 	want := &tidemarkv1.DisplaySnapshot{Partials: s.GetPartials(), Seq: s.GetSeq(), InputOffset: s.GetInputOffset(), Generation: s.GetGeneration()}
 	for _, p := range s.GetPartials() {
 		want.Active += p.Active
+		want.RiskHidden += p.RiskHidden
+		want.PolicyHidden += p.PolicyHidden
 		want.Disliked += p.Disliked
 		want.GeneratedAtUs = max(want.GeneratedAtUs, p.GeneratedAtUs)
 		want.CommittedAtUs = max(want.CommittedAtUs, p.CommittedAtUs)
@@ -129,6 +134,9 @@ func check(t *rapid.T, s *tidemarkv1.DisplaySnapshot) {
 	}
 	if s != nil && !s.EqualVT(want) {
 		t.Fatalf("snapshot %v, its partials give %v", s, want)
+	}
+	if counts := topology.CountsOfSnapshot(s); !counts.Possible() {
+		t.Fatalf("C5: a snapshot of %v", counts)
 	}
 }
 
@@ -184,6 +192,19 @@ func TestAWatermarkNeverFalls(t *testing.T) {
 	want := &tidemarkv1.PartitionProgress{Seq: 2, Watermarks: []*tidemarkv1.SourceWatermark{mark(0, 5), mark(1, 1), mark(2, 7)}}
 	if got := row.GetProgress(); !got.EqualVT(want) {
 		t.Errorf("progress %v, want %v", got, want)
+	}
+}
+
+// C5: two owners that say the same seq say the same hidden counts.
+func TestTwoHiddenCountsForOneSeqAreRefused(t *testing.T) {
+	part := func(risk, policy int64) *tidemarkv1.CountUpdate {
+		return partialUpdate(&tidemarkv1.PartialCount{Seq: 1, Generation: 1, Active: 3, RiskHidden: risk, PolicyHidden: policy})
+	}
+	row, _ := Apply(nil, part(1, 1), 0)
+	for _, other := range []*tidemarkv1.CountUpdate{part(2, 1), part(1, 0), part(0, 0)} {
+		if next, no := Apply(row, other, 1); next != nil || no == nil || no.Reason != quarantine.MalformedRecord {
+			t.Errorf("took %v, %v", next, no)
+		}
 	}
 }
 

@@ -252,7 +252,7 @@ func (g *generation) compare(ctx context.Context) error {
 			return err
 		}
 		if d := got[0]; d == nil || d.Seq < want.Seq || d.Seq == want.Seq && *d != want {
-			return g.fault(ctx, fmt.Errorf("%v %s was copied as %d at seq %d and is not there: has Redis room for it (maxmemory)?", want.Kind, want.Target, want.Active, want.Seq))
+			return g.fault(ctx, fmt.Errorf("%v %s was copied as %v at seq %d and is not there: has Redis room for it (maxmemory)?", want.Kind, want.Target, want.Counts, want.Seq))
 		}
 	}
 	g.position, g.copying = c.from, nil

@@ -215,7 +215,7 @@ func (c *change) take(key string, s *tidemarkv1.DisplaySnapshot, countPartition 
 	}
 	c.display = cache.DisplayCount{
 		Kind: kind, Target: target, Order: cache.Order{Seq: s.Seq, Manifest: s.ManifestId, Projection: s.Generation},
-		Active: s.Active, Disliked: s.Disliked, GeneratedAtUs: s.GeneratedAtUs, CommittedAtUs: s.CommittedAtUs, Partials: len(s.Partials),
+		Counts: topology.CountsOfSnapshot(s), GeneratedAtUs: s.GeneratedAtUs, CommittedAtUs: s.CommittedAtUs, Partials: len(s.Partials),
 	}
 	for _, p := range s.Partials {
 		if known && p.Partition != countPartition {
@@ -223,7 +223,7 @@ func (c *change) take(key string, s *tidemarkv1.DisplaySnapshot, countPartition 
 		}
 		b := cache.BucketCount{
 			Kind: kind, Target: target, Number: int(p.Partition), Order: cache.Order{Seq: p.Seq, Manifest: p.ManifestId, Projection: p.Generation},
-			Active: p.Active, Disliked: p.Disliked,
+			Counts: topology.CountsOfPartial(p),
 		}
 		at := slices.IndexFunc(c.buckets, func(have cache.BucketCount) bool { return have.Number == b.Number })
 		if at < 0 {

@@ -138,7 +138,7 @@ func (s *shown) wants(g cache.Generation, target string, active int64) {
 	s.t.Helper()
 	s.eventually(func() error {
 		d, err := s.display(g, target)
-		if err == nil && (d == nil || d.Active != active) {
+		if err == nil && (d == nil || d.Counts.Raw != active) {
 			err = fmt.Errorf("Redis shows %s as %+v, not %d", target, d, active)
 		}
 		return err
@@ -188,7 +188,7 @@ func TestRedisFollowsTheTable(t *testing.T) {
 	buckets := map[int]int64{}
 	if err := s.cache.EachCount(t.Context(), g, func(_ *cache.DisplayCount, b *cache.BucketCount) error {
 		if b != nil {
-			buckets[b.Number] = b.Active
+			buckets[b.Number] = b.Counts.Raw
 		}
 		return nil
 	}); err != nil || len(buckets) != 2 || buckets[0] != 10 || buckets[5] != 5 {
@@ -214,7 +214,7 @@ func TestWhatDiesBehindTheAckIsDoneAgain(t *testing.T) {
 	s.partial("like:V7", 0, 2, 1007)
 	s.read(topology.DisplayTable, wantCount(t, "like:V7", 1007, 2))
 	stop()
-	if d, err := s.display(g, "V7"); err != nil || d == nil || d.Active != 7 {
+	if d, err := s.display(g, "V7"); err != nil || d == nil || d.Counts.Raw != 7 {
 		t.Fatalf("Redis has %+v (%v): it shows nothing", d, err)
 	}
 	s.run(CountsConfig{})
@@ -384,7 +384,7 @@ func TestKeeperOfCounts(t *testing.T) {
 	}
 	holds := func(g cache.Generation) {
 		for i := range 30 {
-			if d, err := s.display(g, fmt.Sprintf("V%d", i)); err != nil || d == nil || d.Active != int64(i) {
+			if d, err := s.display(g, fmt.Sprintf("V%d", i)); err != nil || d == nil || d.Counts.Raw != int64(i) {
 				t.Fatalf("generation %d shows V%d as %+v: %v", g.ID, i, d, err)
 			}
 		}

@@ -41,8 +41,8 @@ func checkPartial(t topology.Config, key string, p *tidemarkv1.PartialCount) *qu
 	switch {
 	case int64(p.Partition) >= int64(t.CountPartitions):
 		return quarantine.Refuse(quarantine.WrongPartition, "a partial count of partition %d, there are %d", p.Partition, t.CountPartitions)
-	case p.Active < 0 || p.Disliked < 0:
-		return quarantine.Refuse(quarantine.NegativeCount, "count partition %d says active %d, disliked %d", p.Partition, p.Active, p.Disliked)
+	case !topology.CountsOfPartial(p).Possible():
+		return quarantine.Refuse(quarantine.NegativeCount, "count partition %d says %v", p.Partition, topology.CountsOfPartial(p))
 	case p.Generation == 0:
 		return quarantine.Refuse(quarantine.InvalidVersion, "the generation is 0")
 	case p.ManifestId == 0:

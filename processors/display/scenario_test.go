@@ -78,6 +78,8 @@ func scriptedPartial(t *testing.T, d *datadriven.TestData) *tidemarkv1.PartialCo
 	d.ScanArgs(t, "seq", &p.Seq)
 	d.ScanArgs(t, "active", &p.Active)
 	d.MaybeScanArgs(t, "disliked", &p.Disliked)
+	d.MaybeScanArgs(t, "risk", &p.RiskHidden)
+	d.MaybeScanArgs(t, "policy", &p.PolicyHidden)
 	d.MaybeScanArgs(t, "generation", &p.Generation)
 	d.MaybeScanArgs(t, "manifest", &p.ManifestId)
 	d.MaybeScanArgs(t, "at", &p.GeneratedAtUs)
@@ -123,10 +125,10 @@ func show(row *tidemarkv1.DisplayRow) string {
 		return b.String() + "\n"
 	}
 	s := row.GetSnapshot()
-	fmt.Fprintf(&b, "active %d, disliked %d, seq %d, at %dµs, committed %dµs, generation %d, manifest %d, input %d\n",
-		s.Active, s.Disliked, s.Seq, s.GeneratedAtUs, s.CommittedAtUs, s.Generation, s.ManifestId, s.InputOffset)
+	fmt.Fprintf(&b, "%v, seq %d, at %dµs, committed %dµs, generation %d, manifest %d, input %d\n",
+		topology.CountsOfSnapshot(s), s.Seq, s.GeneratedAtUs, s.CommittedAtUs, s.Generation, s.ManifestId, s.InputOffset)
 	for _, p := range s.Partials {
-		fmt.Fprintf(&b, "  from %d: active %d, disliked %d, seq %d\n", p.Partition, p.Active, p.Disliked, p.Seq)
+		fmt.Fprintf(&b, "  from %d: %v, seq %d\n", p.Partition, topology.CountsOfPartial(p), p.Seq)
 	}
 	return b.String()
 }
