@@ -41,17 +41,16 @@ const (
 		FROM unnest($1::text[], $2::smallint[], $3::text[]) AS k (u, kind, t)
 		JOIN relation r ON r.user_id = k.u AND r.kind = k.kind AND r.target_id = k.t`
 
+	// Not ON CONFLICT: it writes a second record to the log for each row. A
+	// relation that a writer without our locks made meanwhile is an error that
+	// classify has run again.
 	insertFactsSQL = `
-		WITH written AS (
-		    INSERT INTO relation (user_id, kind, target_id, state, version, state_changed_at,
-		                          last_operation_id, created_at, updated_at, hidden, hidden_reason)
-		    SELECT u, k, t, s, v, c, o, $8, $8, h, nullif(hr, '')
-		    FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[],
-		                $10::smallint[], $11::text[])
-		         AS n (u, k, t, s, v, c, o, h, hr)
-		    ON CONFLICT DO NOTHING
-		    RETURNING 1)
-		SELECT expect_rows((SELECT count(*) FROM written), $9, 'inserted')`
+		INSERT INTO relation (user_id, kind, target_id, state, version, state_changed_at,
+		                      last_operation_id, created_at, updated_at, hidden, hidden_reason)
+		SELECT u, k, t, s, v, c, o, $8, $8, h, nullif(hr, '')
+		FROM unnest($1::text[], $2::smallint[], $3::text[], $4::smallint[], $5::bigint[], $6::timestamptz[], $7::text[],
+		            $9::smallint[], $10::text[])
+		     AS n (u, k, t, s, v, c, o, h, hr)`
 
 	updateFactsSQL = `
 		WITH written AS (
@@ -206,7 +205,7 @@ func (l *ledger) queueFacts(b *pgx.Batch) {
 		}
 	}
 	if c := inserts; len(c.users) > 0 {
-		b.Queue(insertFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users), c.hidden, c.reasons)
+		b.Queue(insertFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, c.hidden, c.reasons)
 	}
 	if c := updates; len(c.users) > 0 {
 		b.Queue(updateFactsSQL, c.users, c.kinds, c.targets, c.states, c.versions, c.changedAt, c.operations, l.now, len(c.users), c.hidden, c.reasons, c.from)

@@ -32,9 +32,13 @@ func classify(err error, conn *pgx.Conn) verdict {
 		return permanent // of this process: an argument or a row that pgx refuses
 	case isMissingPartition(err):
 		return noPartition
+	case pg.Code == uniqueViolation && pg.ConstraintName == "relation_pkey":
+		return again // another writer made the relation after it was read
 	}
 	return classifyCode(pg.Code)
 }
+
+const uniqueViolation = "23505"
 
 func classifyCode(code string) verdict {
 	switch code {
@@ -71,7 +75,7 @@ func reason(err error, v verdict) string {
 		switch pg.Code {
 		case "40P01":
 			return "deadlock"
-		case "40001":
+		case "40001", uniqueViolation:
 			return "serialization"
 		}
 		return "timeout"

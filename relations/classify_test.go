@@ -41,6 +41,8 @@ func TestClassify(t *testing.T) {
 		{pg("53200", ""), tooLarge, "too_large"},
 		{pg("23514", ""), noPartition, "no_partition"},
 		{pg("23514", "relation_state_check"), permanent, "refused"},
+		{pg("23505", "relation_pkey"), again, "serialization"},
+		{pg("23505", "command_pkey"), permanent, "refused"},
 		{pg("22P02", ""), permanent, "refused"},
 		{errors.New("cannot encode"), permanent, "refused"},
 	} {

@@ -347,3 +347,44 @@ func checkCommands(t *testing.T, urls []string, want int) {
 		t.Errorf("%d command rows of %d operations, want %d; %d applied, %d events", rows, ids, want, applied, events)
 	}
 }
+
+// A writer without the locks, such as a person at a console, makes a relation
+// after it was read: it is read again, and the neighbours of the batch are
+// decided all the same.
+func TestARelationThatAnotherWriterMadeMeanwhileIsReadAgain(t *testing.T) {
+	urls := migrated(t, 1)
+	s := openAt(t, urls, func(c *Config) { c.Committers = 1 })
+	ctx := context.Background()
+	other, err := dial(t, urls[0]).Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Exec(ctx, `
+		INSERT INTO relation (user_id, kind, target_id, state, version, state_changed_at, last_operation_id, created_at, updated_at)
+		VALUES ('u7', 1, 'V9001', 2, 1, now(), 'by hand', now(), now())`); err != nil {
+		t.Fatal(err)
+	}
+	var group errgroup.Group
+	group.Go(func() error {
+		r, err := s.Set(ctx, command("op", v9001, topology.Liked))
+		if err == nil && (r.Operation.Outcome != Unchanged || r.Current.Version != 1) {
+			err = fmt.Errorf("decided as %+v", r)
+		}
+		return err
+	})
+	watch := dial(t, urls[0])
+	testenv.Eventually(t, 10*time.Second, func() error {
+		var waiting int
+		err := watch.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'transactionid'").Scan(&waiting)
+		if err == nil && waiting == 0 {
+			err = errors.New("nobody waits for the other writer")
+		}
+		return err
+	})
+	if err := other.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
