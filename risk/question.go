@@ -1,6 +1,7 @@
 package risk
 
 import (
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -36,4 +37,11 @@ const (
 	Unknown    Class = "unknown" // the address cannot be told
 )
 
-var classes = []Class{Subscriber, Gateway, Unknown}
+// ParseClass reads a class's name.
+func ParseClass(s string) (Class, error) {
+	switch c := Class(s); c {
+	case Subscriber, Gateway, Unknown:
+		return c, nil
+	}
+	return "", fmt.Errorf("%.40q is not one of subscriber, gateway, unknown", s)
+}

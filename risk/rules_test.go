@@ -119,7 +119,9 @@ rules:
 			t.Errorf("%s: %d rules were tried, want %d", user, len(r.Tried), tried)
 		}
 	}
-	if r := rules.Decide(like(func(q *Question) { q.Relation.Kind, q.Relation.User, q.Desired = topology.Follow, "u9", topology.Following })); r.Rule != nil || r.Tried != nil {
+	if r := rules.Decide(like(func(q *Question) {
+		q.Relation.Kind, q.Relation.User, q.Desired = topology.Follow, "u9", topology.Following
+	})); r.Rule != nil || r.Tried != nil {
 		t.Errorf("a follow: %+v", r)
 	}
 }

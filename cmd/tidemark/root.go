@@ -35,7 +35,7 @@ func newRoot() *cobra.Command {
 		}
 	}
 	add("run", newDev(), newRun(), newSchema(), newToken(), newLoad(), newDemo())
-	add("see", newTopology(), newTap(), newVerify(), newCDC(), newGaps(), newCache(), newQuarantine(), newLikers(), newPrivacy(), newBarrier(), newShards(), newOverload(), newExport(), newDoctor(), newVersion(), newDrill())
+	add("see", newTopology(), newTap(), newVerify(), newCDC(), newGaps(), newCache(), newQuarantine(), newLikers(), newPrivacy(), newRisk(), newBarrier(), newShards(), newOverload(), newExport(), newDoctor(), newVersion(), newDrill())
 	root.AddCommand(newDrillBroker(), newDrillMember())
 	return root
 }
