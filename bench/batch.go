@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 )
 
 const (
-	batchTargets = 20 // of a query, each related to and each with a count
+	batchTargets = 20 // of a query, each with a count
+	batchFew     = 2  // of them related to, on pages of which a user has liked little
 	batchWarm    = 3 * time.Second
 	batchMeasure = 10 * time.Second
 	batchAsked   = 8000  // requests/s with Redis
@@ -53,36 +55,48 @@ func benchBatch(ctx context.Context) error {
 		return err
 	}
 	clients := setting("TIDEMARK_BENCH_CLIENTS", 16)
-	fmt.Printf("  batches of %d targets, %d relations of %d users in redis-server, %d connections, %v each;\n  the CPU of the deployment's other roles is told as rest\n", batchTargets, l.users*lossUserRelations, l.users, clients, batchMeasure)
+	fmt.Printf("  batches of %d targets, %d relations of %d users in redis-server, %d connections, %v each;\n  rest are the deployment's other roles, PostgreSQL and Kafka\n", batchTargets, l.users*lossUserRelations, l.users, clients, batchMeasure)
 	if err := l.countAll(ctx); err != nil {
 		return err
 	}
-	b := batchBench{lossBench: l, clients: clients, requests: l.batchRequests()}
-	if err := b.measure(ctx, "states from Redis, counts from the view", batchAsked); err != nil {
-		return err
-	}
-	l.stopQueries()
-	if err := l.startQueries(ctx, "TIDEMARK_CACHE_COUNT_SOURCE=redis"); err != nil {
-		return err
-	}
-	if err := b.measure(ctx, "states from Redis, counts from Redis behind the local cache", batchAsked); err != nil {
-		return err
+	b := batchBench{lossBench: l, clients: clients}
+	for _, m := range []batchMeasurement{
+		{"states from Redis, counts from the view", batchTargets, batchAsked, nil},
+		{"the same, 2 of the 20 related to", batchFew, batchAsked, nil},
+		{"2 of the 20 related to, states from the shards", batchFew, batchAsked, []string{"TIDEMARK_CACHE_READ_RELATIONS=false"}},
+		{"states from Redis, counts from Redis behind the local cache", batchTargets, batchAsked, []string{"TIDEMARK_CACHE_COUNT_SOURCE=redis"}},
+	} {
+		l.stopQueries()
+		if err := l.startQueries(ctx, m.settings...); err != nil {
+			return err
+		}
+		if err := b.measure(ctx, m); err != nil {
+			return err
+		}
 	}
 	l.stopQueries()
 	if err := l.startLocal(ctx); err != nil {
 		return err
 	}
-	return b.measure(ctx, "states from memory, counts from the view: the API alone", batchLocal)
+	return b.measure(ctx, batchMeasurement{"states from memory, counts from the view: the API alone", batchTargets, batchLocal, nil})
 }
 
-// countAll gives each target a count, by the likes of one more user.
+type batchMeasurement struct {
+	name     string
+	related  int     // targets of the 20
+	asked    float64 // answers/s
+	settings []string
+}
+
+// countAll gives each target a count, by the likes of one more user: those that
+// everybody relates to, and as many that nobody does.
 func (l *lossBench) countAll(ctx context.Context) error {
 	token, err := l.token("liker")
 	if err != nil {
 		return err
 	}
 	liker := reading.Client{BaseURL: l.endpoints.API, Token: token}
-	for n := range lossUserRelations {
+	for n := range 2 * lossUserRelations {
 		if _, err := liker.Set(ctx, lossTarget(n), topology.Liked, 0); err != nil {
 			return err
 		}
@@ -112,11 +126,13 @@ type batchBench struct {
 	*lossBench
 	clients  int
 	requests [][]byte
+	related  int // of each request's targets
 	profiles int
+	refused  atomic.Int64 // answers of 503: nothing was answered in time
 }
 
 // batchCPU is the CPU time of each process so far.
-type batchCPU struct{ client, api, redis, all time.Duration }
+type batchCPU struct{ client, api, redis, rest time.Duration }
 
 func (b *batchBench) cpu() (c batchCPU, err error) {
 	c.client = time.Duration(coreSeconds() * float64(time.Second))
@@ -129,12 +145,21 @@ func (b *batchBench) cpu() (c batchCPU, err error) {
 		return c, err
 	}
 	c.api, c.redis = time.Duration(api)*time.Second/ticksPerSecond, time.Duration(redis)*time.Second/ticksPerSecond
-	all, err := ticks(b.system.cmd.Process.Pid)
-	c.all = time.Duration(all) * time.Second / ticksPerSecond
+	pids, err := tree()
+	for _, pid := range pids {
+		if pid == b.queries.Process.Pid || pid == b.redis.PID() {
+			continue
+		}
+		if more, err := ticks(pid); err == nil { // else it has ended
+			c.rest += time.Duration(more) * time.Second / ticksPerSecond
+		}
+	}
 	return c, err
 }
 
-func (b *batchBench) measure(ctx context.Context, name string, asked float64) error {
+func (b *batchBench) measure(ctx context.Context, m batchMeasurement) error {
+	name := m.name
+	b.requests, b.related = b.batchRequests(m.related), m.related
 	if err := b.awaitCounts(ctx); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -146,6 +171,7 @@ func (b *batchBench) measure(ctx context.Context, name string, asked float64) er
 	if err != nil {
 		return err
 	}
+	b.refused.Store(0)
 	start := time.Now()
 	took, err := b.ask(ctx, batchMeasure)
 	if err != nil {
@@ -160,10 +186,10 @@ func (b *batchBench) measure(ctx context.Context, name string, asked float64) er
 	n := len(took)
 	each := func(from, to time.Duration) float64 { return float64((to - from).Nanoseconds()) / 1e3 / float64(n) }
 	fmt.Printf("  %s\n", name)
-	fmt.Printf("    answers               %8.0f /s   (asked: %.0f)\n", float64(n)/wall.Seconds(), asked)
+	fmt.Printf("    answers               %8.0f /s   (asked: %.0f), %d refused\n", float64(n)/wall.Seconds(), m.asked, b.refused.Load())
 	fmt.Printf("    time                  p50 %.2f ms, p99 %.2f ms   (asked: 10 ms)\n", took[n/2].Seconds()*1e3, took[n*99/100].Seconds()*1e3)
 	fmt.Printf("    core-µs an answer     %.1f client, %.1f API, %.1f Redis, %.1f rest\n",
-		each(before.client, after.client), each(before.api, after.api), each(before.redis, after.redis), each(before.all, after.all))
+		each(before.client, after.client), each(before.api, after.api), each(before.redis, after.redis), each(before.rest, after.rest))
 	return nil
 }
 
@@ -201,7 +227,12 @@ func (b *batchBench) askOn(ctx context.Context, n int, end time.Time) (took []ti
 			return took, ctx.Err()
 		}
 		// Far from each other, so that every user comes up.
-		if err := c.ask(b.requests[i*7919%len(b.requests)], i%batchChecked == n%batchChecked); err != nil {
+		err := c.ask(b.requests[i*7919%len(b.requests)], b.related, i%batchChecked == n%batchChecked)
+		if errors.Is(err, errBatchRefused) {
+			b.refused.Add(1)
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		took = append(took, time.Since(asked))
@@ -232,7 +263,7 @@ func (b *batchBench) checkAll(ctx context.Context) error {
 	}
 	defer c.close()
 	for _, r := range b.requests[:min(len(b.requests), 2*lossUserRelations)] {
-		if err := c.ask(r, true); err != nil {
+		if err := c.ask(r, b.related, true); err != nil {
 			return err
 		}
 	}

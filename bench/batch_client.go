@@ -20,6 +20,8 @@ import (
 // and length are.
 const batchChecked = 256
 
+var errBatchRefused = errors.New("refused")
+
 // batchClient is one connection on which a request waits for the answer to the one
 // before. It reads of HTTP what this API answers with, which costs a fraction of
 // what net/http's client does, and so leaves the cores to what is measured.
@@ -41,9 +43,9 @@ func (c *batchClient) close() { _ = c.conn.Close() }
 
 const batchPatience = 10 * time.Second // for one answer
 
-// ask sends a request and reads its answer whole; checked, it must tell of every
-// target that it is liked and has a count.
-func (c *batchClient) ask(request []byte, checked bool) error {
+// ask sends a request and reads its answer whole; checked, it must tell that
+// so many targets are liked, that the others never were, and that all have a count.
+func (c *batchClient) ask(request []byte, related int, checked bool) error {
 	if checked { // now and then is enough, and costs a timer
 		if err := c.conn.SetDeadline(time.Now().Add(batchPatience)); err != nil {
 			return err
@@ -52,10 +54,11 @@ func (c *batchClient) ask(request []byte, checked bool) error {
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
-	length, ok, err := c.head()
+	length, status, err := c.head()
 	if err != nil {
 		return err
 	}
+	ok := status == http.StatusOK
 	if ok && !checked {
 		_, err := c.in.Discard(length)
 		return err
@@ -65,41 +68,67 @@ func (c *batchClient) ask(request []byte, checked bool) error {
 		return err
 	}
 	if !ok {
-		return fmt.Errorf("refused: %.300s", c.body)
+		return fmt.Errorf("%w: %.300s", errBatchRefused, c.body)
 	}
-	return checkBatch(c.body)
+	return checkBatch(c.body, related)
+}
+
+// answer sends a request and passes over its answer.
+func (c *batchClient) answer(request []byte, deadline time.Time) (status int, err error) {
+	if err := c.conn.SetDeadline(deadline); err != nil {
+		return 0, err
+	}
+	if _, err := c.conn.Write(request); err != nil {
+		return 0, err
+	}
+	length, status, err := c.head()
+	if err != nil {
+		return 0, err
+	}
+	_, err = c.in.Discard(length)
+	return status, err
 }
 
 var contentLength = []byte("Content-Length: ")
 
-// head reads an answer's head; ok says that its status is 200.
-func (c *batchClient) head() (length int, ok bool, err error) {
+// head reads an answer's head.
+func (c *batchClient) head() (length, status int, err error) {
 	length = -1
 	for first := true; ; first = false {
 		line, err := c.in.ReadSlice('\n')
 		if err != nil {
-			return 0, false, err
+			return 0, 0, err
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		switch {
 		case first:
-			ok = bytes.HasPrefix(line, []byte("HTTP/1.1 200 "))
+			if status, err = httpStatus(line); err != nil {
+				return 0, 0, err
+			}
 		case len(line) == 0:
 			if length < 0 {
-				return 0, false, errors.New("an answer without a length")
+				return 0, 0, errors.New("an answer without a length")
 			}
-			return length, ok, nil
+			return length, status, nil
 		default:
 			if digits, found := bytes.CutPrefix(line, contentLength); found {
 				if length, err = strconv.Atoi(string(digits)); err != nil {
-					return 0, false, err
+					return 0, 0, err
 				}
 			}
 		}
 	}
 }
 
-func checkBatch(body []byte) error {
+func httpStatus(line []byte) (int, error) {
+	digits, found := bytes.CutPrefix(line, []byte("HTTP/1.1 "))
+	if !found || len(digits) < 3 {
+		return 0, fmt.Errorf("an answer that begins %.40q", line)
+	}
+	return strconv.Atoi(string(digits[:3]))
+}
+
+func checkBatch(body []byte, related int) error {
 	var answer struct {
 		Items []struct {
 			MyState         string
@@ -113,22 +142,30 @@ func checkBatch(body []byte) error {
 	if len(answer.Items) != batchTargets {
 		return fmt.Errorf("%d items, want %d: %.300s", len(answer.Items), batchTargets, body)
 	}
-	for _, item := range answer.Items {
-		if item.MyState != "LIKED" || item.RelationVersion != 1 || item.DisplayCount < 1 {
-			return fmt.Errorf("want a like of version 1 and a count: %+v", item)
+	for i, item := range answer.Items {
+		state, version := "LIKED", uint64(1)
+		if i >= related {
+			state, version = "UNLIKED", 0
+		}
+		if item.MyState != state || item.RelationVersion != version || item.DisplayCount < 1 {
+			return fmt.Errorf("want %s, version %d and a count: %+v", state, version, item)
 		}
 	}
 	return nil
 }
 
 // batchRequests are requests of every user, each for other targets than the next
-// one's, whole, as they go over the wire.
-func (l *lossBench) batchRequests() [][]byte {
+// one's, so many of them related to, whole, as they go over the wire.
+func (l *lossBench) batchRequests(related int) [][]byte {
 	requests := make([][]byte, l.users)
 	for n := range requests {
 		var body bytes.Buffer
 		for i := range batchTargets {
-			fmt.Fprintf(&body, `,"%s"`, lossTarget((n+i)%lossUserRelations))
+			target := (n + i) % lossUserRelations
+			if i >= related {
+				target += lossUserRelations
+			}
+			fmt.Fprintf(&body, `,"%s"`, lossTarget(target))
 		}
 		text := `{"videoIds":[` + body.String()[1:] + `]}`
 		requests[n] = fmt.Appendf(nil, "POST /v1/like-relations/batch-query HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",

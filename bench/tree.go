@@ -12,32 +12,12 @@ import (
 // below it: the servers that it started. Of those the main threads count, which
 // is all of a PostgreSQL backend, and all of Redis that matters.
 func treeCPU() (time.Duration, error) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	pids, err := tree()
 	if err != nil {
 		return 0, err
 	}
-	parent := map[int]int{}
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended
-		}
-		var pid, of int
-		var state string
-		_, rest, _ := strings.Cut(string(b), ") ")
-		if _, err := fmt.Sscan(string(b), &pid); err != nil {
-			return 0, fmt.Errorf("reading %s: %w", path, err)
-		}
-		if _, err := fmt.Sscan(rest, &state, &of); err != nil {
-			return 0, fmt.Errorf("reading %s: %w", path, err)
-		}
-		parent[pid] = of
-	}
 	total := time.Duration(coreSeconds() * float64(time.Second))
-	for pid := range parent {
-		if pid == os.Getpid() || !below(parent, pid) {
-			continue
-		}
+	for _, pid := range pids {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
 		if err != nil {
 			continue
@@ -49,6 +29,37 @@ func treeCPU() (time.Duration, error) {
 		total += time.Duration(ns)
 	}
 	return total, nil
+}
+
+// tree are the running processes below this one.
+func tree() (pids []int, err error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
+	}
+	parent := map[int]int{}
+	for _, path := range stats {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		var pid, of int
+		var state string
+		_, rest, _ := strings.Cut(string(b), ") ")
+		if _, err := fmt.Sscan(string(b), &pid); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		if _, err := fmt.Sscan(rest, &state, &of); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		parent[pid] = of
+	}
+	for pid := range parent {
+		if pid != os.Getpid() && below(parent, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
 }
 
 // below tells whether pid descends from this process.
