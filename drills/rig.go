@@ -71,6 +71,9 @@ func newRig(ctx context.Context, env environment, cell Cell) (r *rig, err error)
 	}
 	t := traffic.Default(r.seed)
 	t.Relations, t.Duplicates, t.Poison = r.cell.Relations, r.cell.Duplicates, r.cell.Poison
+	if r.cell.OtherVersion {
+		t.Hidden = 0 // the other version's projection counts no relation as hidden
+	}
 	g := traffic.New(t, member.Manifest(r.topo.Config), r.topo.Config)
 	if r.sender, err = traffic.NewSender(r.kafkas, r.topo.Topic(topology.BucketChanges), g); err != nil {
 		return r, err

@@ -121,7 +121,7 @@ func (r *rig) heal(ctx context.Context) error {
 	return err
 }
 
-func (r *rig) facts(yield func(topology.Relation, uint64, topology.State) error) error {
+func (r *rig) facts(yield func(topology.Relation, uint64, topology.State, topology.Hiding) error) error {
 	return r.sender.Generator().Facts(yield)
 }
 
@@ -148,7 +148,7 @@ func (r *rig) fill(out *Result) {
 	}
 	out.Checked.Watched = r.watching().Watched()
 	targets := map[string]bool{}
-	_ = r.facts(func(rel topology.Relation, _ uint64, _ topology.State) error {
+	_ = r.facts(func(rel topology.Relation, _ uint64, _ topology.State, _ topology.Hiding) error {
 		out.Checked.Relations++
 		targets[topology.TargetKey(rel.Kind, rel.Target)] = true
 		return nil

@@ -29,6 +29,7 @@ var proofs = []proof{
 	{mechanism: "barrier", drill: "kill-burst", rounds: 6},
 	{mechanism: "order", drill: "produce-errors", rounds: 6},
 	{mechanism: "duplicates", drill: "duplicates", rounds: 1},
+	{mechanism: "hiding", drill: "duplicates", rounds: 1},
 	{mechanism: "fence", drill: "zombie", rounds: 3},
 	{mechanism: "fence", drill: "late-append", rounds: 1},
 	{mechanism: "version", drill: "late-append", rounds: 1},

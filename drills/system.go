@@ -42,6 +42,9 @@ type system struct {
 	control *control.DB     // nil: there is no Redis
 	askers  *reading.Users  // nil: none
 	joined  int             // processes that likersJoin has started
+	// endOperator ends who hides and shows; nil: nobody does. hidings are his.
+	endOperator func()
+	hidings     int
 
 	mu       sync.Mutex
 	roles    []*role
@@ -113,6 +116,9 @@ func newSystem(ctx context.Context, env environment, cell Cell) (s *system, err 
 	if err := s.startAskers(ctx); err != nil {
 		return s, err
 	}
+	if err := s.startOperator(ctx); err != nil {
+		return s, err
+	}
 	return s, s.startLoad()
 }
 
@@ -157,6 +163,9 @@ func (s *system) configure() (err error) {
 		c.Redis, c.Cache.ReadRelations = s.redis.url(), true
 	}
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
+	if c.Risk.RulesFile, err = s.writeHidingRules(); err != nil {
+		return err
+	}
 	if c.API.Listen, err = freeAddress(); err != nil {
 		return err
 	}
@@ -328,6 +337,9 @@ func (s *system) judge(ctx context.Context) error {
 		s.askers.Stop()
 		s.cacheChecked.Users = s.askers.Figures()
 	}
+	if s.endOperator != nil {
+		s.endOperator()
+	}
 	s.stopLoad()
 	<-s.loaded
 	if s.loadErr != nil && !errors.Is(s.loadErr, context.Canceled) {
@@ -336,6 +348,7 @@ func (s *system) judge(ctx context.Context) error {
 	if s.verified, err = s.verify(ctx, s.cfg); err != nil {
 		return err
 	}
+	s.log.Info("hidden relations were compared", "relations", hiddenFacts(s.verified), "hidden or shown by an operator", s.hidings)
 	s.watcher.Judge(s.verified)
 	if err := s.judgeOperations(ctx); err != nil {
 		return err
@@ -386,6 +399,9 @@ func (s *system) fill(r *Result) {
 }
 
 func (s *system) close() {
+	if s.endOperator != nil {
+		s.endOperator()
+	}
 	if s.readers != nil {
 		s.readers.Stop()
 	}

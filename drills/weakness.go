@@ -30,6 +30,7 @@ var weaknesses = map[string]gokakit.Weakness{
 	"stamp":      gokakit.WithoutStamp,
 	"one-writer": gokakit.WithoutOneWriter,
 	"minimum":    gokakit.WithoutLeast,
+	"hiding":     gokakit.WithoutHiding,
 }
 
 // weakenArgs are the arguments with which `tidemark run` switches mechanisms

@@ -62,8 +62,9 @@ func (w *Watcher) behind(seals []uint64) error {
 	return nil
 }
 
-// Facts gives every relation with its version and state.
-type Facts func(yield func(topology.Relation, uint64, topology.State) error) error
+// Facts gives every relation with its version, its state and by whom it is
+// hidden.
+type Facts func(yield func(topology.Relation, uint64, topology.State, topology.Hiding) error) error
 
 // Final compares every count with the facts and what was set aside with what
 // was poisoned. The system must be quiet.
@@ -71,8 +72,8 @@ func (w *Watcher) Final(ctx context.Context, facts Facts, contract topology.Hash
 	opts := []kgo.Opt{kgo.SeedBrokers(w.Brokers...), kgo.ClientID(ClientID)}
 	report := verify.Run(ctx, verify.Config{
 		Facts: func(_ context.Context, yield func(verify.Fact) error) error {
-			return facts(func(r topology.Relation, version uint64, s topology.State) error {
-				return yield(verify.Fact{Relation: r, Version: version, State: s})
+			return facts(func(r topology.Relation, version uint64, s topology.State, h topology.Hiding) error {
+				return yield(verify.Fact{Relation: r, Version: version, State: s, Hiding: h})
 			})
 		},
 		Projection: verify.ReadTable(w.Topology.Topic(topology.ProjectionTable), opts...),

@@ -1,5 +1,7 @@
 package oracle
 
+import "github.com/tidemark/tidemark/topology"
+
 // order watches sequence numbers that must carry one content each and rise,
 // apart from what a paused writer repeats.
 type order struct {
@@ -23,7 +25,8 @@ type numbered struct {
 
 // content is what a number stands for.
 type content struct {
-	active, disliked, at int64
+	counts topology.Counts
+	at     int64
 }
 
 // maxRecent is how many numbers of a key are remembered.

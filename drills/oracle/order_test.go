@@ -11,7 +11,7 @@ import (
 )
 
 func TestOrderNamesWhatASequenceDid(t *testing.T) {
-	a, b := content{active: 1}, content{active: 2}
+	a, b := content{counts: topology.Counts{Raw: 2}}, content{counts: topology.Counts{Raw: 2, RiskHidden: 1}}
 	for name, c := range map[string]struct {
 		before []numbered
 		seq    uint64
@@ -47,7 +47,7 @@ func TestOrderAgreesWithAMap(t *testing.T) {
 		o, seen := newOrder(), map[uint64]content{}
 		for range rapid.IntRange(1, 200).Draw(t, "numbers") {
 			seq := rapid.Uint64Range(1, 50).Draw(t, "seq")
-			c := content{active: rapid.Int64Range(0, 1).Draw(t, "content")}
+			c := content{counts: topology.Counts{Raw: 1, PolicyHidden: rapid.Int64Range(0, 1).Draw(t, "content")}}
 			have, known := seen[seq]
 			if !known {
 				seen[seq] = c
@@ -64,10 +64,10 @@ func TestOrderForgetsTheOldest(t *testing.T) {
 	for seq := range uint64(3 * maxRecent) {
 		o.take("k", seq+1, content{})
 	}
-	if got := o.take("k", 1, content{active: 9}); got != forgotten || o.lost != 1 {
+	if got := o.take("k", 1, content{counts: topology.Counts{Raw: 9}}); got != forgotten || o.lost != 1 {
 		t.Errorf("verdict %v", got)
 	}
-	if got := o.take("k", 3*maxRecent, content{active: 9}); got != conflict {
+	if got := o.take("k", 3*maxRecent, content{counts: topology.Counts{Raw: 9}}); got != conflict {
 		t.Errorf("verdict on the newest %v", got)
 	}
 }

@@ -171,9 +171,8 @@ func (v *view) projected(r *kgo.Record) error {
 	}
 	switch body := row.Body.(type) {
 	case *tidemarkv1.ProjectionRow_Relation:
-		b := body.Relation.GetBucket()
-		if b.GetActive() < 0 || b.GetDisliked() < 0 {
-			v.findings.Add(Negative, "%s/%d at offset %d: a bucket of %d active, %d disliked", r.Topic, r.Partition, r.Offset, b.GetActive(), b.GetDisliked())
+		if counts := topology.CountsOfBucket(body.Relation.GetBucket()); !counts.Possible() {
+			v.findings.Add(Negative, "%s/%d at offset %d: a bucket of %v", r.Topic, r.Partition, r.Offset, counts)
 		}
 		v.prefixes[topology.ProjectionGroup].effect(string(r.Key), body.Relation.Version)
 	case *tidemarkv1.ProjectionRow_Watermark:
@@ -222,10 +221,11 @@ func (v *view) partial(r *kgo.Record) error {
 	p := u.GetPartial()
 	name := partialName(string(r.Key), p.GetPartition())
 	group.input(at, name, p.GetSeq(), false)
-	if p.GetActive() < 0 || p.GetDisliked() < 0 {
-		v.findings.Add(Negative, "%s/%d at offset %d: partition %d counts %d active, %d disliked", r.Topic, r.Partition, r.Offset, p.GetPartition(), p.GetActive(), p.GetDisliked())
+	counts := topology.CountsOfPartial(p)
+	if !counts.Possible() {
+		v.findings.Add(Negative, "%s/%d at offset %d: partition %d counts %v", r.Topic, r.Partition, r.Offset, p.GetPartition(), counts)
 	}
-	if v.partials.take(name, p.GetSeq(), content{active: p.GetActive(), disliked: p.GetDisliked()}) == conflict {
+	if v.partials.take(name, p.GetSeq(), content{counts: counts}) == conflict {
 		v.findings.Add(SequenceConflict, "%s/%d at offset %d: partition %d says a second count for seq %d", r.Topic, r.Partition, r.Offset, p.GetPartition(), p.GetSeq())
 	}
 	return nil
@@ -243,13 +243,14 @@ func (v *view) displayed(r *kgo.Record) error {
 		return nil
 	}
 	s := row.GetSnapshot()
-	if s.GetActive() < 0 || s.GetDisliked() < 0 {
-		v.findings.Add(Negative, "%s/%d at offset %d: a displayed count of %d active, %d disliked", r.Topic, r.Partition, r.Offset, s.GetActive(), s.GetDisliked())
+	counts := topology.CountsOfSnapshot(s)
+	if !counts.Possible() {
+		v.findings.Add(Negative, "%s/%d at offset %d: a displayed count of %v", r.Topic, r.Partition, r.Offset, counts)
 	}
 	for _, p := range s.GetPartials() {
 		group.effect(partialName(string(r.Key), p.Partition), p.Seq)
 	}
-	switch v.displays.take(string(r.Key), s.GetSeq(), content{s.GetActive(), s.GetDisliked(), s.GetInputOffset()}) {
+	switch v.displays.take(string(r.Key), s.GetSeq(), content{counts, s.GetInputOffset()}) {
 	case conflict:
 		v.findings.Add(SequenceConflict, "%s/%d at offset %d: a second count for seq %d", r.Topic, r.Partition, r.Offset, s.GetSeq())
 	case neverSeen:

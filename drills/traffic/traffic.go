@@ -27,11 +27,16 @@ type Config struct {
 	Window int
 	// Poison is the share of messages that no projection can use.
 	Poison float64
+	// Hidden is the share of changes into a counted state that risk or policy
+	// hides; a version of a relation that is in it already is a hiding or a
+	// showing. 0: none, as a projection from before there were such needs it.
+	Hidden float64
 }
 
-// Default is 10 % duplicates and one poisoned record in 500.
+// Default is 10 % duplicates, one poisoned record in 500, and every fourth
+// relation hidden.
 func Default(seed uint64) Config {
-	return Config{Seed: seed, Relations: 6000, Targets: 200, Duplicates: 0.10, Window: 200, Poison: 0.002}
+	return Config{Seed: seed, Relations: 6000, Targets: 200, Duplicates: 0.10, Window: 200, Poison: 0.002, Hidden: 0.25}
 }
 
 // Message is a record for stream bucket-changes.
@@ -50,6 +55,7 @@ type Generator struct {
 	rnd        *rand.Rand
 	versions   []uint64 // by number of the relation
 	states     []topology.State
+	hidings    []topology.Hiding
 	window     []Message
 	past       []Message
 	again      []Message
@@ -65,7 +71,7 @@ const maxPast = 5000
 func New(cfg Config, m topology.Manifest, t topology.Config) *Generator {
 	return &Generator{
 		cfg: cfg, manifest: m, partitions: t.CountPartitions, rnd: rand.New(rand.NewPCG(cfg.Seed, 0x7472616666696373)),
-		versions: make([]uint64, cfg.Relations), states: make([]topology.State, cfg.Relations),
+		versions: make([]uint64, cfg.Relations), states: make([]topology.State, cfg.Relations), hidings: make([]topology.Hiding, cfg.Relations),
 		seals: make([]uint64, t.Shards), now: time.Now,
 	}
 }
@@ -80,14 +86,14 @@ func (g *Generator) Relation(i int) topology.Relation {
 	return r
 }
 
-// Facts calls yield with each relation that has changed, its version and its
-// state.
-func (g *Generator) Facts(yield func(topology.Relation, uint64, topology.State) error) error {
+// Facts calls yield with each relation that has changed, its version, its state
+// and by whom it is hidden.
+func (g *Generator) Facts(yield func(topology.Relation, uint64, topology.State, topology.Hiding) error) error {
 	for i, version := range g.versions {
 		if version == 0 {
 			continue
 		}
-		if err := yield(g.Relation(i), version, g.states[i]); err != nil {
+		if err := yield(g.Relation(i), version, g.states[i], g.hidings[i]); err != nil {
 			return err
 		}
 	}
@@ -184,7 +190,9 @@ func (g *Generator) change(i int) Message {
 	r := g.Relation(i)
 	g.versions[i]++
 	g.states[i] = g.state(r.Kind)
+	g.hidings[i] = g.hiding(g.states[i])
 	c := g.describe(r, g.versions[i], g.states[i])
+	c.Hidden, c.HiddenReason = tidemarkv1.Hidden(g.hidings[i].By), g.hidings[i].Reason
 	return placed(r, c.Placement, encodeRelation(c))
 }
 
@@ -196,6 +204,14 @@ func (g *Generator) state(k topology.Kind) topology.State {
 		return topology.Disliked
 	}
 	return k.Active()
+}
+
+func (g *Generator) hiding(s topology.State) topology.Hiding {
+	if g.cfg.Hidden == 0 || s != s.Kind().Active() || g.rnd.Float64() >= g.cfg.Hidden {
+		return topology.Hiding{}
+	}
+	by := []topology.Hidden{topology.HiddenByRisk, topology.HiddenByPolicy}[g.rnd.IntN(2)]
+	return topology.Hiding{By: by, Reason: fmt.Sprintf("drill.%d", g.rnd.IntN(3))}
 }
 
 func (g *Generator) describe(r topology.Relation, version uint64, s topology.State) *tidemarkv1.RelationChange {

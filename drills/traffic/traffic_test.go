@@ -62,15 +62,20 @@ func TestTheStreamHoldsTheFacts(t *testing.T) {
 			t.Fatalf("%d late, %d twice", late, twice)
 		}
 		facts := 0
-		err := g.Facts(func(r topology.Relation, version uint64, s topology.State) error {
+		hidden := map[topology.Hidden]int{}
+		err := g.Facts(func(r topology.Relation, version uint64, s topology.State, h topology.Hiding) error {
 			facts++
-			if c := highest[r.Key()]; c == nil || c.RelationVersion != version || topology.State(c.State) != s {
-				t.Fatalf("%s: fact version %d %v, stream %v", r.Key(), version, s, c)
+			hidden[h.By]++
+			if c := highest[r.Key()]; c == nil || c.RelationVersion != version || topology.State(c.State) != s || topology.HidingOf(c.Hidden, c.HiddenReason) != h {
+				t.Fatalf("%s: fact version %d %v %v, stream %v", r.Key(), version, s, h, c)
 			}
 			return nil
 		})
 		if err != nil || facts != len(highest) {
 			t.Fatalf("%d facts, %d relations in the stream, %v", facts, len(highest), err)
+		}
+		if len(hidden) != 3 {
+			t.Fatalf("facts hidden by whom: %v", hidden)
 		}
 	})
 }

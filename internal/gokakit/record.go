@@ -82,6 +82,7 @@ const (
 	WithoutOneWriter                           // readers write the cache; see Has
 	WithoutOperation                           // a client retries under new operation ids; see Has
 	WithoutLeast                               // readers take what they get, whatever the client has seen; see Has
+	WithoutHiding                              // the projection counts hidden relations as shown; see Has
 )
 
 // Has is for those whose mechanism stands above, but is theirs.

@@ -57,6 +57,9 @@ func (s Sides) reason() string {
 type Totals struct {
 	Kind  string `json:"kind"`
 	State string `json:"state"`
+	// Hidden is true of those that risk or policy hides, which the state's own
+	// total has, too.
+	Hidden bool `json:"hidden,omitempty"`
 	Sides
 }
 
@@ -175,7 +178,7 @@ func totals(tallies map[targetKey]*[numbers]Sides) []Totals {
 	for _, k := range topology.Kinds() {
 		for s := range numbers {
 			if s == active || s == disliked && k == topology.Like || sums[k][s] != (Sides{}) {
-				out = append(out, Totals{k.String(), stateName(k, s), sums[k][s]})
+				out = append(out, Totals{k.String(), stateName(k, s), s == riskHidden || s == policyHidden, sums[k][s]})
 			}
 		}
 	}

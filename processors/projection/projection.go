@@ -111,6 +111,9 @@ func (p *projection) count(part *gokakit.Partition, r topology.Record, c *tidema
 	if p.cfg.Weakness.Has(gokakit.WithoutDuplicateCheck) {
 		old = forgotten(old)
 	}
+	if p.cfg.Weakness.Has(gokakit.WithoutHiding) {
+		c.Hidden, c.HiddenReason = tidemarkv1.Hidden_HIDDEN_UNSPECIFIED, ""
+	}
 	next, err := Apply(old, c, Input{part.InputEpoch(r.Topic), r.Offset})
 	if errors.Is(err, ErrNegative) {
 		return p.setAside(part, r, quarantine.Refuse(quarantine.NegativeCount, "%v", err))
