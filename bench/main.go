@@ -97,6 +97,9 @@ func run(names []string) error {
 	if len(names) == 2 && names[0] == batchCommand {
 		return runBatchAPI(names[1])
 	}
+	if len(names) == 2 && names[0] == sendersCommand {
+		return runSenders(names[1])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(names) == 2 && names[0] == member.Command {
