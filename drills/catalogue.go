@@ -87,6 +87,7 @@ var (
 	withRedis   = Cell{Rate: 100, Redis: OneRedis}
 	withReplica = Cell{Rate: 100, Redis: ReplicatedRedis}
 	withCluster = Cell{Rate: 100, Redis: ClusteredRedis}
+	overloaded  = Cell{Rate: 100, Redis: OneRedis, Overload: true}
 )
 
 func systemDrills() []Drill {
@@ -127,6 +128,7 @@ func systemDrills() []Drill {
 			{"redis-stop", "redis-kill", "redis-flush", "redis-slow", "redis-full", "redis-evict", "redis-cut", "redis-late-task"},
 			{"kill-role", "kill-role", "restart-role"},
 		}},
+		{Name: "overload", About: "every level of overload under load, by an operator, by a shard that stands still and by a lost Redis: each does what it says, and goes", Lanes: one("overload-levels", "overload-rise", "overload-redis"), Rounds: 1, Cell: overloaded},
 		{Name: "switch-feed", About: "from the built-in emitter to Debezium and back under load; needs a real Kafka and a Connect worker", Lanes: one("switch-feed"), Rounds: 2, Rows: []string{"D26"}},
 		{Name: "system-storm", About: "everything to a whole system, at random", Random: true, Rounds: 10, Lanes: [][]string{
 			{"kill-role", "kill-role", "kill-all", "pause-role", "restart-role"},

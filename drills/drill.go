@@ -64,6 +64,9 @@ type Cell struct {
 	// Redis of a whole system, default none: then users also ask for their own
 	// relations for as long as the drill runs, and queries read the cache.
 	Redis RedisSort
+	// Overload has a whole system with a Redis be pressed by little, and queries
+	// limited.
+	Overload bool
 	// MaxMemory of a member, in bytes; default 600 MiB.
 	MaxMemory int64
 }

@@ -21,7 +21,7 @@ func Suites() []Suite {
 		{"kill-every-role", 3}, {"kill-roles", 25}, {"pause-roles", 4}, {"postgres-restart", 2}, {"postgres-cut", 5}, {"postgres-crash", 2},
 		{"walsender-killed", 8}, {"system-broker", 5}, {"rebalance-while-paging", 3}, {"kill-likers", 4}, {"standby-while-paging", 3},
 		{"lost-response", 4}, {"db-restart", 3}, {"db-failover", 2}, {"drop-slot", 4}, {"alter-publication", 3}, {"delete-outbox-row", 3}, {"truncate-cdc", 4}, {"failover", 1}, {"failover-behind", 2}, {"switch-feed", 2},
-		{"redis-storm", 5}, {"redis-floor-kill", 1}, {"redis-old-generation", 1}, {"redis-failover", 2}, {"redis-late-task", 1}, {"redis-slot-move", 2},
+		{"overload", 1}, {"redis-storm", 5}, {"redis-floor-kill", 1}, {"redis-old-generation", 1}, {"redis-failover", 2}, {"redis-late-task", 1}, {"redis-slot-move", 2},
 		{"redis-stop", 1}, {"redis-kill", 2}, {"redis-slow", 1}, {"redis-full", 1}, {"redis-evict", 1}, {"redis-cut", 2}, {"redis-flush", 1},
 	}
 	return []Suite{
@@ -34,7 +34,7 @@ func Suites() []Suite {
 			{"topic-recreated", 1}, {"offset-ahead", 1}, {"log-truncated", 1}, {"compaction", 2}, {"late-append", 1}, {"redis-flush", 1},
 		}},
 		{"redis", "every drill of the relation cache", []Entry{
-			{"redis-storm", 8}, {"redis-floor-kill", 2}, {"redis-old-generation", 2}, {"redis-failover", 3}, {"redis-late-task", 2}, {"redis-slot-move", 4},
+			{"overload", 1}, {"redis-storm", 8}, {"redis-floor-kill", 2}, {"redis-old-generation", 2}, {"redis-failover", 3}, {"redis-late-task", 2}, {"redis-slot-move", 4},
 			{"redis-stop", 3}, {"redis-kill", 3}, {"redis-slow", 3}, {"redis-full", 3}, {"redis-evict", 3}, {"redis-cut", 3}, {"redis-flush", 3},
 		}},
 		{"torture-real", "a short round that any broker can take, for --real-kafka", []Entry{

@@ -163,6 +163,10 @@ func (s *system) configure() (err error) {
 		c.Redis, c.Cache.ReadRelations = s.redis.url(), true
 	}
 	c.RefreshInterval, c.SealInterval = 20*time.Millisecond, 500*time.Millisecond
+	if s.cell.Overload {
+		overloadSettings(&c)
+		c.Exports.Dir = filepath.Join(s.dir, "exports")
+	}
 	if c.Risk.RulesFile, err = s.writeHidingRules(); err != nil {
 		return err
 	}
@@ -244,7 +248,7 @@ func (s *system) loadConfig() load.Config {
 	c.Token = func(user string) (string, error) { return s.auth.Mint(user, "", time.Hour) }
 	c.Rate, c.Commands, c.Seed = float64(s.cell.Rate), 0, s.seed
 	c.Users, c.Targets, c.Workers = 3000, 20_000, 32
-	if s.cell.Readers > 0 {
+	if s.cell.Readers > 0 || s.cell.Overload {
 		c.Users, c.Targets = hotUsers, hotTargets
 	}
 	c.Attempts, c.MaxBackoff, c.Timeout = 10_000, 500*time.Millisecond, 5*time.Second

@@ -63,6 +63,9 @@ var systemInjections = map[string]systemInjection{
 	"redis-late-task":      {about: "Redis emptied, and old versions handed in while it is filled again and after", do: redisLateTask},
 	"redis-old-generation": {about: "a writer wakes, and tasks come, whose cache generation has ended", do: redisOldGeneration},
 	"redis-floor-kill":     {about: "kill -9 of every cachefloor process at any time, again and again", do: redisFloorKill},
+	"overload-levels":      {about: "each level of overload set by an operator, one after the other", do: overloadLevels},
+	"overload-rise":        {about: "a shard stands still until levels have come by themselves", do: overloadRise},
+	"overload-redis":       {about: "kill -9 of Redis while a shard is read at its bound", do: overloadRedis},
 	"redis-cut":            {about: "connections to Redis cut within what they pass on", do: redisCut},
 }
 

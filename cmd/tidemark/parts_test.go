@@ -6,16 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/tidemark/tidemark/internal/ops"
+	"github.com/tidemark/tidemark/internal/testenv"
 )
 
 func TestIsAway(t *testing.T) {
@@ -129,5 +134,41 @@ func TestScreenWithoutTerminal(t *testing.T) {
 	s.say("done %d", 1)
 	if b.String() != "load: half\ndone 1\n" {
 		t.Errorf("%q", b.String())
+	}
+}
+
+// A process whose parts are not there yet is not ready, whatever else is: who asks
+// would be sent to an API that does not listen.
+func TestNotReadyBeforeItsParts(t *testing.T) {
+	p := &process{health: ops.NewHealth(), log: slog.New(slog.DiscardHandler), ready: make(chan struct{})}
+	p.health.Set(startComponent, errUnbuilt, "")
+	p.health.Set("control", nil, "")
+	if all, ready := p.health.Components(); ready {
+		t.Errorf("ready with %+v", all)
+	}
+	var waits atomic.Bool
+	waits.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go p.watch(ctx, []actor{{name: "api", ready: func() error {
+		if waits.Load() {
+			return errors.New("not yet")
+		}
+		return nil
+	}}})
+	testenv.Eventually(t, patience, func() error {
+		if all, ready := p.health.Components(); ready || len(all) != 2 || all[0].Name != "api" {
+			return fmt.Errorf("ready %v with %+v", ready, all)
+		}
+		return nil
+	})
+	waits.Store(false)
+	select {
+	case <-p.ready:
+	case <-time.After(patience):
+		t.Fatal("it did not become ready")
+	}
+	if all, ready := p.health.Components(); !ready {
+		t.Errorf("not ready with %+v", all)
 	}
 }

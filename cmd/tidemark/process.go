@@ -83,6 +83,7 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 	at := p.cfg.Ops.URL(p.opsAddr)
 	p.log.Info("serving operators", "livez", at+"/livez", "readyz", at+"/readyz?verbose", "metrics", at+"/metrics")
 	parent := ctx
+	p.health.Set(startComponent, errUnbuilt, "")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return ops.Serve(ctx, tls.Listener(listener), p.health.Handler(p.metrics)) })
 	g.Go(func() error {
@@ -123,6 +124,12 @@ func (p *process) run(ctx context.Context, roles []string, prepare func(context.
 	}
 	return err
 }
+
+// startComponent stands for the parts that the process does not have yet: what is
+// ready of it until then, such as the control database, does not make it so.
+const startComponent = "start"
+
+var errUnbuilt = errors.New("its parts are not there yet")
 
 // addresses prints where the process listens.
 func (p *process) addresses(w io.Writer) {
@@ -197,6 +204,7 @@ func (p *process) watch(ctx context.Context, actors []actor) {
 			}
 			all = all && err == nil
 		}
+		p.health.Unset(startComponent) // now every part speaks for itself
 		if all && !once {
 			once = true
 			close(p.ready)

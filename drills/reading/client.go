@@ -140,12 +140,28 @@ func (c Client) like(ctx context.Context, cmd command) (Told, error) {
 	return Told{State: state, Version: answer.RelationVersion}, err
 }
 
+// Do sends one request, which an API may refuse, and reads its answer; nil: it
+// does not matter.
+func (c Client) Do(ctx context.Context, method, path, key string, body, answer any) error {
+	text, err := c.do(ctx, method, path, key, body)
+	if err != nil || answer == nil {
+		return err
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("%s %s is answered with %.300s: %w", method, path, text, errors.Join(err, errUnreadable))
+	}
+	return nil
+}
+
 // do sends one request. The error is ErrRefused, ErrCut, ctx's, or what no API
 // may answer.
 func (c Client) do(ctx context.Context, method, path, key string, body any) ([]byte, error) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a request: %w", err)
+	var text []byte
+	if body != nil {
+		var err error
+		if text, err = json.Marshal(body); err != nil {
+			return nil, fmt.Errorf("encoding a request: %w", err)
+		}
 	}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -170,7 +186,7 @@ func (c Client) do(ctx context.Context, method, path, key string, body any) ([]b
 		return nil, unanswered(ctx, err)
 	case slices.Contains(refusals, resp.StatusCode) && resp.Header.Get("Retry-After") != "":
 		return nil, ErrRefused
-	case resp.StatusCode != http.StatusOK:
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusAccepted:
 		return nil, fmt.Errorf("status %d, Retry-After %q: %.300s", resp.StatusCode, resp.Header.Get("Retry-After"), answer)
 	}
 	return answer, nil
