@@ -25,6 +25,7 @@ type devFlags struct {
 	listen, opsListen            string
 	shards, partitions           int
 	shardsGiven, partitionsGiven bool
+	given                        func(flag string) bool
 	roles                        string
 	traffic                      float64
 	postgresURLs                 []string
@@ -41,7 +42,8 @@ func newDev() *cobra.Command {
 		Short: "Run everything on this machine",
 		Long: "Run everything on this machine: PostgreSQL (relation shards and control database), a Kafka broker,\n" +
 			"Redis, topics, schema, every role, and the API. Data stays in the data directory; a stop or a kill\n" +
-			"loses nothing, and the next start goes on. Each URL flag replaces the embedded part.\n\n" +
+			"loses nothing, and the next start goes on. Each URL flag replaces the embedded part. Settings come from\n" +
+			"the environment (TIDEMARK_SEAL_INTERVAL=200ms), but for those that are the flags' or the data directory's.\n\n" +
 			"When ready it prints the addresses and what to try, and writes them to endpoints.json in the data\n" +
 			"directory; tidemark.yaml beside it lets any role run apart (tidemark run).",
 		Example: "  tidemark dev\n" +
@@ -50,6 +52,19 @@ func newDev() *cobra.Command {
 			"  tidemark dev --roles none    # infrastructure only, for roles that run apart",
 		Args: noArgs,
 	}
+	f.add(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.shardsGiven, f.partitionsGiven = f.given("shards"), f.given("partitions")
+		roles, err := f.check()
+		if err != nil {
+			return err
+		}
+		return dev(cmd.Context(), f, roles, cmd.OutOrStdout(), newScreen(cmd.ErrOrStderr()))
+	}
+	return cmd
+}
+
+func (f *devFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.dataDir, "data-dir", config.DefaultDataDir, "folder `DIR` where all data stays")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "API `ADDRESS`; port 0: any")
@@ -63,15 +78,7 @@ func newDev() *cobra.Command {
 	flags.StringSliceVar(&f.brokers, "kafka-brokers", nil, "Kafka brokers, `HOST:PORT` with commas")
 	flags.StringVar(&f.redisURL, "redis-url", "", "Redis `URL`")
 	flags.StringVar(&f.logLevel, "log-level", "warn", "`LEVEL`: debug, info, warn or error")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		f.shardsGiven, f.partitionsGiven = flags.Changed("shards"), flags.Changed("partitions")
-		roles, err := f.check()
-		if err != nil {
-			return err
-		}
-		return dev(cmd.Context(), f, roles, cmd.OutOrStdout(), newScreen(cmd.ErrOrStderr()))
-	}
-	return cmd
+	f.given = flags.Changed
 }
 
 // check finds what is wrong with the flags before anything is started.
@@ -101,24 +108,62 @@ func (f *devFlags) check() (roles []string, err error) {
 	if f.traffic > 0 && !(contains(roles, "commands") && contains(roles, "queries")) {
 		return nil, usagef("--traffic needs the roles commands and queries here: add them to --roles")
 	}
-	if err := f.config().Validate(); err != nil {
+	cfg, err := f.config()
+	if err == nil {
+		err = cfg.Validate()
+	}
+	if err != nil {
 		return nil, usageError{err}
 	}
+	f.listen, f.opsListen = cfg.API.Listen, cfg.Ops.Listen
 	return roles, nil
 }
 
-// config is what the flags say; the embedded parts' addresses are missing.
-func (f *devFlags) config() config.Config {
+// devOwns says why a setting cannot come from the environment, empty where it
+// can.
+func devOwns(path string) string {
+	section, _, _ := strings.Cut(path, ".")
+	switch section {
+	case "shards":
+		return "give `tidemark dev` --shards"
+	case "count_partitions":
+		return "give `tidemark dev` --partitions"
+	case "postgres", "control":
+		return "`tidemark dev` runs its own PostgreSQL: unset it, or give --postgres-url and --control-url"
+	case "kafka":
+		return "`tidemark dev` runs its own broker: unset it, or give --kafka-brokers"
+	case "redis", "redis_tls", "redis_auth":
+		return "`tidemark dev` runs its own Redis: unset it, or give --redis-url"
+	case "auth", "state_dir", "instance":
+		return "`tidemark dev` keeps that in its data directory: unset it, or use `tidemark run`"
+	}
+	switch path {
+	case "api.page_token_key_files", "exports.dir":
+		return "`tidemark dev` keeps that in its data directory: unset it, or use `tidemark run`"
+	}
+	return ""
+}
+
+// config is what dev wants, then what the environment says, then the flags that
+// were given; the embedded parts' addresses are missing.
+func (f *devFlags) config() (config.Config, error) {
 	cfg := config.Default()
 	cfg.Shards, cfg.CountPartitions = f.shards, f.partitions
 	cfg.Postgres, cfg.Control = f.postgresURLs, f.controlURL
 	cfg.Kafka.Brokers, cfg.Redis = f.brokers, f.redisURL
-	cfg.API.Listen, cfg.Ops.Listen = f.listen, f.opsListen
+	cfg.API.Listen, cfg.Ops.Listen, cfg.Log.Level = f.listen, f.opsListen, f.logLevel
 	cfg.Instance = "dev"
 	cfg.RefreshInterval = 20 * time.Millisecond
 	cfg.Limits.Enabled = false // all traffic of one machine is of one address
-	cfg.Log.Level = f.logLevel
-	return cfg
+	cfg, err := cfg.WithEnvironment(devOwns)
+	for flag, value := range map[string][2]*string{
+		"listen": {&cfg.API.Listen, &f.listen}, "ops-listen": {&cfg.Ops.Listen, &f.opsListen}, "log-level": {&cfg.Log.Level, &f.logLevel},
+	} {
+		if f.given(flag) {
+			*value[0] = *value[1]
+		}
+	}
+	return cfg, err
 }
 
 // dev starts the infrastructure, then the roles upon it, and stops in reverse.
@@ -138,7 +183,11 @@ func dev(ctx context.Context, f *devFlags, roles []string, out io.Writer, scr *s
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { scr.say("stopping") })()
-	log := f.config().Log.New(scr)
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	log := cfg.Log.New(scr)
 	d := &devRun{flags: f, dir: dir, roles: roles, out: out, log: log, steps: &steps{say: scr.say, all: dir.fresh}}
 	return d.run(ctx)
 }
@@ -214,10 +263,12 @@ func (d *devRun) run(ctx context.Context) (err error) {
 // config is the configuration of the roles; the same, written to
 // tidemark.yaml, lets any role run apart.
 func (d *devRun) config(infra *infrastructure) (config.Config, error) {
-	cfg := d.flags.config()
+	cfg, err := d.flags.config()
+	if err != nil {
+		return cfg, err
+	}
 	cfg.Postgres, cfg.Control = infra.postgres, infra.control
 	cfg.Kafka.Brokers, cfg.Redis = infra.brokers, infra.redis
-	var err error
 	if cfg.StateDir, err = filepath.Abs(d.dir.file("state")); err != nil {
 		return cfg, err
 	}

@@ -53,8 +53,7 @@ func newPrivacyApply() *cobra.Command {
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "text", "json")
 	by := asFlag(cmd)
-	var reason string
-	cmd.Flags().StringVar(&reason, "reason", "", "`WHY`, for the audit")
+	reason := reasonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if err := out.check(); err != nil {
 			return err
@@ -83,7 +82,7 @@ func newPrivacyApply() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := db.Audit(cmd.Context(), control.Entry{Who: who, Action: "privacy.event", Subject: subject, Reason: reason, Detail: map[string]any{"event": e}}); err != nil {
+			if err := db.Audit(cmd.Context(), control.Entry{Who: who, Action: "privacy.event", Subject: subject, Reason: *reason, Detail: map[string]any{"event": e}}); err != nil {
 				return err
 			}
 			applied, err := rules.Apply(cmd.Context(), e)
@@ -115,23 +114,30 @@ type publishedJSON struct {
 
 func newPrivacyPublish() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "publish FILE",
-		Short:   "Send account, video and block events to stream privacy-events",
-		Long:    "Send to stream privacy-events " + aboutEvents + " Role privacy applies them.",
+		Use:   "publish FILE",
+		Short: "Send account, video and block events to stream privacy-events",
+		Long: "Send to stream privacy-events " + aboutEvents + " Role privacy applies them.\n" +
+			"The audit has each event, who sent it and why, before it is sent.",
 		Example: `  tidemark privacy publish accounts.jsonl`,
 		Args:    exactly(1, "a FILE of events, or -"),
 	}
 	at := whereFlags(cmd)
 	out := outputFlag(cmd, "text", "json")
+	by := asFlag(cmd)
+	reason := reasonFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
-		cfg, err := at.load(config.PartKafka)
+		who, err := by.name()
 		if err != nil {
 			return err
 		}
-		n, err := publishPrivacy(cmd, cfg, given[0])
+		cfg, err := at.load(config.PartKafka, config.PartControl)
+		if err != nil {
+			return err
+		}
+		n, err := publishPrivacy(cmd, cfg, given[0], control.Entry{Who: who, Action: "privacy.published", Reason: *reason})
 		if err != nil {
 			return err
 		}
@@ -144,8 +150,8 @@ func newPrivacyPublish() *cobra.Command {
 }
 
 // publishPrivacy returns when Kafka has acked every event before the first that
-// cannot be published.
-func publishPrivacy(cmd *cobra.Command, cfg config.Config, file string) (n int, err error) {
+// cannot be published. The audit has each as told, before it is sent.
+func publishPrivacy(cmd *cobra.Command, cfg config.Config, file string, told control.Entry) (n int, err error) {
 	topo, err := cfg.Topology()
 	if err != nil {
 		return 0, err
@@ -155,11 +161,20 @@ func publishPrivacy(cmd *cobra.Command, cfg config.Config, file string) (n int, 
 		return 0, err
 	}
 	defer client.Close()
+	db, err := control.Open(cmd.Context(), cfg.Control)
+	if err != nil {
+		return 0, err
+	}
+	defer db.Close()
 	topic := topo.Topic(topology.PrivacyEvents)
 	var failed kgo.FirstErrPromise
 	err = eachEvent(cmd, file, func(e privacy.Event) error {
 		key, value, err := privacy.Message(e)
 		if err != nil {
+			return err
+		}
+		told.Subject, told.Detail = key, map[string]any{"event": e}
+		if err := db.Audit(cmd.Context(), told); err != nil {
 			return err
 		}
 		n++

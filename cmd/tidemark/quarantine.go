@@ -174,12 +174,22 @@ func itemTable(w io.Writer, list []itemJSON) error {
 
 func newQuarantineShow() *cobra.Command {
 	var payload bool
-	cmd := &cobra.Command{Use: "show ID", Short: "Show a record", Args: exactly(1, "an ID, see tidemark quarantine list")}
+	cmd := &cobra.Command{
+		Use: "show ID", Short: "Show a record", Args: exactly(1, "an ID, see tidemark quarantine list"),
+		Long: "Show a record: why and where it was set aside, and, with --payload, what it holds. The audit has who\n" +
+			"saw the payload of which record, before it is shown.",
+	}
 	at := whereFlags(cmd)
+	by := asFlag(cmd)
+	reason := reasonFlag(cmd)
 	out := outputFlag(cmd, "table", "json")
 	cmd.Flags().BoolVar(&payload, "payload", false, "with its key and value, which may name users")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
 		ids, err := itemIDs(given)
+		if err != nil {
+			return err
+		}
+		who, err := by.name()
 		if err != nil {
 			return err
 		}
@@ -190,6 +200,11 @@ func newQuarantineShow() *cobra.Command {
 			item, err := desk.Item(cmd.Context(), ids[0])
 			if err != nil {
 				return err
+			}
+			if payload {
+				if err := desk.AuditShown(cmd.Context(), item, who, *reason); err != nil {
+					return err
+				}
 			}
 			shown := asItemJSON(item, payload)
 			return out.print(cmd.OutOrStdout(), shown, func(w io.Writer) error { return showItem(w, shown) })

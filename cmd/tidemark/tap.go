@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -30,6 +31,7 @@ func newTap() *cobra.Command {
 		Short: "Print a stream's records as JSON lines",
 		Long: "Print a stream's or table's records as JSON lines: partition, offset, time, key, value. A value that\n" +
 			"cannot be decoded is null and has its reason in the field error.\n" +
+			"The audit has who read which stream, before anything is printed: records name users.\n" +
 			"Without --follow it ends where each partition ended when it began; with it, at Ctrl-C.\n\n" +
 			"Streams: " + strings.Join(streamNames(), ", ") + ".",
 		Example: "  tidemark tap quarantine\n" +
@@ -38,6 +40,8 @@ func newTap() *cobra.Command {
 		Args: exactly(1, "a STREAM of "+strings.Join(streamNames(), ", ")),
 	}
 	at := whereFlags(cmd)
+	by := asFlag(cmd)
+	reason := reasonFlag(cmd)
 	cmd.Flags().StringVar(&from, "from", "earliest", "`WHERE` to begin: earliest, latest, or a time such as 2026-08-19T10:20:30Z")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what comes")
 	cmd.RunE = func(cmd *cobra.Command, given []string) error {
@@ -48,7 +52,11 @@ func newTap() *cobra.Command {
 		if !strings.Contains(given[0], ".") && !slices.Contains(streamNames(), given[0]) {
 			return unknownStream(given[0])
 		}
-		cfg, err := at.load(config.PartKafka)
+		who, err := by.name()
+		if err != nil {
+			return err
+		}
+		cfg, err := at.load(config.PartKafka, config.PartControl)
 		if err != nil {
 			return err
 		}
@@ -58,6 +66,10 @@ func newTap() *cobra.Command {
 		}
 		for _, s := range topo.Streams {
 			if given[0] == s.Name || given[0] == s.Topic {
+				e := control.Entry{Who: who, Action: "stream.read", Subject: "stream:" + s.Name, Reason: *reason, Detail: map[string]any{"from": from, "follow": follow}}
+				if err := auditBefore(cmd.Context(), cfg, e); err != nil {
+					return err
+				}
 				return tap(cmd.Context(), cfg, s, begin, follow, cmd.OutOrStdout())
 			}
 		}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os/user"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tidemark/tidemark/internal/config"
+	"github.com/tidemark/tidemark/internal/control"
 )
 
 // as is the --as flag of commands that are audited.
@@ -14,6 +18,22 @@ func asFlag(cmd *cobra.Command) *as {
 	a := new(as)
 	cmd.Flags().StringVar(&a.given, "as", "", "`NAME` for the audit (default the user of the operating system)")
 	return a
+}
+
+// reasonFlag is the --reason of commands that can do without one.
+func reasonFlag(cmd *cobra.Command) *string {
+	return cmd.Flags().String("reason", "", "`WHY`, for the audit")
+}
+
+// auditBefore writes what is about to be done or shown: without a line in the
+// audit nothing is.
+func auditBefore(ctx context.Context, cfg config.Config, e control.Entry) error {
+	db, err := control.Open(ctx, cfg.Control)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	return db.Audit(ctx, e)
 }
 
 // name is who the audit says did it.

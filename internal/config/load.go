@@ -55,6 +55,42 @@ func Load(path string) (Config, error) {
 			return Config{}, err
 		}
 	}
+	if err := loadEnvironment(k); err != nil {
+		return Config{}, err
+	}
+	c, err := Default().with(k)
+	if err != nil {
+		return Config{}, err
+	}
+	if err := c.Validate(); err != nil {
+		return Config{}, fmt.Errorf("checking the configuration: %w", err)
+	}
+	return c, nil
+}
+
+// WithEnvironment is c with the settings that environment variables give, not
+// validated. owned says of a setting's path why it cannot be given here, empty
+// for those that can: giving such a one is refused by its name.
+func (c Config) WithEnvironment(owned func(path string) (why string)) (Config, error) {
+	var errs []error
+	for _, s := range settings(&c) {
+		if _, given := os.LookupEnv(s.env()); given {
+			if why := owned(s.path); why != "" {
+				errs = append(errs, fmt.Errorf("%s is in the environment: %s", s.env(), why))
+			}
+		}
+	}
+	if errs != nil {
+		return c, errors.Join(errs...)
+	}
+	k := koanf.New(".")
+	if err := loadEnvironment(k); err != nil {
+		return c, err
+	}
+	return c.with(k)
+}
+
+func loadEnvironment(k *koanf.Koanf) error {
 	known := make(map[string]setting)
 	for _, s := range settings(new(Config)) {
 		known[s.env()] = s
@@ -67,18 +103,19 @@ func Load(path string) (Config, error) {
 		return s.path, s.split(value)
 	}})
 	if err := k.Load(fromEnv, nil); err != nil {
-		return Config{}, fmt.Errorf("reading the environment: %w", err)
+		return fmt.Errorf("reading the environment: %w", err)
 	}
-	c := Default()
+	return nil
+}
+
+// with is c with what k has in the place of its own.
+func (c Config) with(k *koanf.Koanf) (Config, error) {
 	decoder := &mapstructure.DecoderConfig{
 		Result: &c, TagName: "koanf", WeaklyTypedInput: true,
 		DecodeHook: mapstructure.StringToTimeDurationHookFunc(),
 	}
 	if err := k.UnmarshalWithConf("", &c, koanf.UnmarshalConf{DecoderConfig: decoder}); err != nil {
 		return Config{}, fmt.Errorf("reading the configuration: %w", err)
-	}
-	if err := c.Validate(); err != nil {
-		return Config{}, fmt.Errorf("checking the configuration: %w", err)
 	}
 	return c, nil
 }

@@ -224,6 +224,11 @@ func (d *Desk) Item(ctx context.Context, id int64) (Item, error) {
 	return Item{}, fmt.Errorf("record %d: %w", id, ErrNotFound)
 }
 
+// AuditShown notes that somebody is about to see a record's payload.
+func (d *Desk) AuditShown(ctx context.Context, i Item, who, why string) error {
+	return d.control.Audit(ctx, control.Entry{Who: who, Action: "quarantine.shown", Subject: i.Origin.Subject(), Reason: why})
+}
+
 // ReplayHeader marks a record that was sent again; its value is the item's id.
 const ReplayHeader = "tidemark-replay"
 
