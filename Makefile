@@ -42,7 +42,7 @@ test: ## run every test (fuzz targets run their seeds), then the race detector
 	$(MAKE) --no-print-directory race
 
 # Packages whose goroutines share memory.
-RACE := ./internal/gokakit/... ./internal/ops/... ./internal/cache/... ./internal/cachekeeper/... ./internal/owners/... ./internal/limits/... ./internal/overload/... ./internal/breaker/... ./internal/tlsfiles/... ./internal/kafkaaccess/... ./views/... ./emitters/cdc/... ./processors/... ./client/... ./exports/... ./privacy/...
+RACE := ./internal/gokakit/... ./internal/ops/... ./internal/cache/... ./internal/cachekeeper/... ./internal/owners/... ./internal/limits/... ./internal/overload/... ./internal/breaker/... ./internal/tlsfiles/... ./internal/kafkaaccess/... ./views/... ./emitters/cdc/... ./processors/... ./client/... ./exports/... ./privacy/... ./risk/...
 
 .PHONY: race
 race: ## run the tests of concurrent packages under the race detector
