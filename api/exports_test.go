@@ -202,3 +202,20 @@ func TestBadExports(t *testing.T) {
 	ta.exports.err = errors.New("away")
 	ta.wantProblem(as(t, "ann", AnalystRole, http.MethodGet, "/v1/exports/job0", ""), kindExportsUnavailable)
 }
+
+// No body is answered with a mistake of the server, and what is refused queues no
+// job.
+func FuzzExportBody(f *testing.F) {
+	f.Add(exportBody)
+	f.Add(`{"kind":"follow","targetId":"𝒱","format":"jsonl","purpose":"\u0000","accounts":"all"}`)
+	f.Add(`{"kind":1,"targetId":null}`)
+	f.Add(`[`)
+	ta := newTestAPI(f, &fakeStore{})
+	f.Fuzz(func(t *testing.T, text string) {
+		ta.exports.jobs = nil
+		status, body := neverWorse(t, ta, as(t, "root", OperatorRole, http.MethodPost, "/v1/exports", text))
+		if (status == http.StatusOK) != (len(ta.exports.jobs) == 1) {
+			t.Fatalf("%q: status %d, jobs %v: %s", text, status, ta.exports.jobs, body)
+		}
+	})
+}
