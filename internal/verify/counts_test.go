@@ -139,7 +139,7 @@ func TestCachesAreComparedWithPartitionsReadAtATime(t *testing.T) {
 	}
 	relations, err := CompareCache(t.Context(), CacheConfig{
 		Generation: cache.Generation{Family: cache.Relations, ID: 7, Deployment: "d", Buckets: 1},
-		Entries:    func(context.Context, func(cache.Relation) error) error { return nil },
+		Entries:    func(context.Context, func(cache.Relation) error, func(cache.Bucket)) error { return nil },
 		Floors: table(func(p, i int) (string, []byte) {
 			return topology.FloorKey(p, 7, topology.Relation{Kind: topology.Like, User: fmt.Sprintf("u%d", p), Target: fmt.Sprintf("V%d", i)}.Key()), floor
 		}),
