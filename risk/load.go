@@ -46,7 +46,7 @@ func (s *fileStamps) read(path string, most int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
 		err = fmt.Errorf("%s has more than %d bytes", path, most)
