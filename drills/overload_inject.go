@@ -21,8 +21,8 @@ import (
 	"github.com/tidemark/tidemark/topology"
 )
 
-// LevelLacks: a level of overload, or the way from one to the next, is not what
-// the manual says.
+// LevelLacks is the class of levels of overload, and of ways from one to the next,
+// that are not what the manual says.
 const LevelLacks oracle.Class = "level-lacks"
 
 // What the shards of an overloaded system read at a time.
