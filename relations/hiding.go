@@ -19,6 +19,8 @@ type HidingCommand struct {
 	OperationID string
 	Relation    topology.Relation
 	Hiding      topology.Hiding // zero: show it
+	// BaseVersion is the relation version that who decides saw; nil is not judged.
+	BaseVersion *uint64
 }
 
 // SetHiding writes the relation's next version, with the state that it has and
@@ -28,14 +30,14 @@ type HidingCommand struct {
 //
 // Outcomes: Applied; Unchanged when the relation has this hiding; Rejected when
 // it is to be hidden and is not in its kind's counted state, where there is
-// nothing to hide. What a later command begins is hidden or shown as that
+// nothing to hide, and when its version is not the base version. What a later command begins is hidden or shown as that
 // command says.
 //
 // StateChangedAt stays: it tells when the state began (A6), lists are ordered
 // by it, and for a user nothing has changed. The version rises, so a user's
 // command with the base version before is stale.
 func (s *Store) SetHiding(ctx context.Context, h HidingCommand) (Result, error) {
-	cmd := Command{OperationID: h.OperationID, Relation: h.Relation, Desired: h.Relation.Kind.Active(), Hiding: h.Hiding}
+	cmd := Command{OperationID: h.OperationID, Relation: h.Relation, Desired: h.Relation.Kind.Active(), Hiding: h.Hiding, BaseVersion: h.BaseVersion}
 	if err := cmd.check(); err != nil {
 		return Result{}, err
 	}
@@ -70,7 +72,7 @@ func (l *ledger) takeHiding(cmd Command) answer {
 		}
 		return answer{result: Result{Operation: old.result, Current: current, Replayed: true}}
 	}
-	next, outcome := decideHiding(current, cmd.Hiding)
+	next, outcome := decideHiding(current, cmd.Hiding, cmd.BaseVersion)
 	d := decidedHiding{key: key, hiding: cmd.Hiding, result: OperationResult{Outcome: outcome, State: next.State, Version: next.Version, DecidedAt: l.now}}
 	l.hidings[key] = d
 	l.hidden = append(l.hidden, d)
@@ -81,7 +83,10 @@ func (l *ledger) takeHiding(cmd Command) answer {
 }
 
 // decideHiding is the rule of one new hiding.
-func decideHiding(current Fact, h topology.Hiding) (Fact, Outcome) {
+func decideHiding(current Fact, h topology.Hiding, base *uint64) (Fact, Outcome) {
+	if base != nil && *base != current.Version {
+		return current, Rejected
+	}
 	if current.Hiding == h {
 		return current, Unchanged
 	}

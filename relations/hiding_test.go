@@ -107,6 +107,13 @@ func TestJ2AnOperatorHidesAndShowsWhatIsThere(t *testing.T) {
 			t.Errorf("%s: the like is dated %v, was %v: lists are ordered by it", step.id, res.Current.StateChangedAt, liked.Current.StateChangedAt)
 		}
 	}
+	stale := uint64(3) // who decides has not seen version 4
+	late, err := s.SetHiding(t.Context(), HidingCommand{OperationID: "case-4", Relation: v9001, Hiding: farm, BaseVersion: &stale})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantResult(t, late, Rejected, topology.Liked, 4)
+	wantHiding(t, late.Current, topology.Hiding{})
 	if _, err := s.SetHiding(t.Context(), HidingCommand{OperationID: "case-1", Relation: v9001, Hiding: rules25}); !errors.Is(err, ErrOperationConflict) {
 		t.Errorf("another hiding under the id of one: %v", err)
 	}

@@ -45,7 +45,7 @@ type Done struct {
 	Relations int64 `json:"relations"`
 	Applied   int64 `json:"applied"`
 	Unchanged int64 `json:"unchanged"` // were so already
-	Rejected  int64 `json:"rejected"`  // not in the counted state: there is nothing to hide
+	Rejected  int64 `json:"rejected"`  // not in the counted state: there is nothing to hide; of an undo: it changed at that moment
 	Skipped   int64 `json:"skipped"`   // of an undo: something happened since
 }
 
@@ -120,7 +120,7 @@ func (d *Desk) Run(ctx context.Context, c control.RiskCase, from Source) (done D
 		for i, f := range page {
 			noted[i] = control.CaseRelation{Relation: f.Relation, Was: f.Hiding, WasVersion: f.Version}
 		}
-		return d.decide(ctx, c.ID, noted, func(control.CaseRelation) topology.Hiding { return c.Hiding }, &done)
+		return d.decide(ctx, c.ID, noted, func(control.CaseRelation) relations.HidingCommand { return relations.HidingCommand{Hiding: c.Hiding} }, &done)
 	})
 	if err != nil {
 		return done, fmt.Errorf("after %d relations of case %q: %w: give the same command with --case %s to go on", done.Relations, c.ID, err, c.ID)
@@ -158,7 +158,9 @@ func (d *Desk) Undo(ctx context.Context, id string, c control.RiskCase) (done Do
 			noted[i] = control.CaseRelation{Relation: u.now.Relation, Was: u.now.Hiding, WasVersion: u.now.Version}
 			before[u.now.Relation] = u.before
 		}
-		return d.decide(ctx, c.ID, noted, func(r control.CaseRelation) topology.Hiding { return before[r.Relation] }, &done)
+		return d.decide(ctx, c.ID, noted, func(r control.CaseRelation) relations.HidingCommand {
+			return relations.HidingCommand{Hiding: before[r.Relation], BaseVersion: &r.WasVersion}
+		}, &done)
 	})
 	if err != nil {
 		return done, fmt.Errorf("after %d relations of case %q: %w: give the same command to go on", done.Relations, c.ID, err)
@@ -246,7 +248,7 @@ func (d *Desk) facts(ctx context.Context, of []topology.Relation) (facts []relat
 }
 
 // decide notes relations, hides or shows them, and notes what became of each.
-func (d *Desk) decide(ctx context.Context, id string, page []control.CaseRelation, to func(control.CaseRelation) topology.Hiding, done *Done) error {
+func (d *Desk) decide(ctx context.Context, id string, page []control.CaseRelation, to func(control.CaseRelation) relations.HidingCommand, done *Done) error {
 	if len(page) == 0 {
 		return nil
 	}
@@ -258,7 +260,9 @@ func (d *Desk) decide(ctx context.Context, id string, page []control.CaseRelatio
 	for i := range page {
 		group.Go(func() error {
 			r := &page[i]
-			res, err := d.Store.SetHiding(within, relations.HidingCommand{OperationID: id, Relation: r.Relation, Hiding: to(*r)})
+			cmd := to(*r)
+			cmd.OperationID, cmd.Relation = id, r.Relation
+			res, err := d.Store.SetHiding(within, cmd)
 			if errors.Is(err, relations.ErrOperationConflict) {
 				return control.ErrRiskCaseReused
 			}
