@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/verify"
 	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
@@ -37,16 +36,7 @@ func (s *system) startOperator(ctx context.Context) error {
 	if s.lossy != nil || s.askers != nil || s.readers != nil {
 		return nil
 	}
-	db, err := control.Open(ctx, s.cfg.Control)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return err
-	}
-	store, err := relations.Open(ctx, relations.Config{URLs: s.cfg.Postgres, Map: shards})
+	store, err := s.openRelations(ctx)
 	if err != nil {
 		return err
 	}

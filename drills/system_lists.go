@@ -260,18 +260,23 @@ func (s *system) factLists(ctx context.Context) (map[targetList][]paging.Entry, 
 	return lists, nil
 }
 
-// eachFact visits every relation in its shard.
-func (s *system) eachFact(ctx context.Context, visit func(relations.Fact)) error {
+// openRelations opens the shards by the map that is in force.
+func (s *system) openRelations(ctx context.Context) (*relations.Store, error) {
 	db, err := control.Open(ctx, s.cfg.Control)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer db.Close()
 	shards, err := db.ShardMap(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	store, err := relations.Open(ctx, relations.Config{URLs: s.cfg.Postgres, Map: shards})
+	return relations.Open(ctx, relations.Config{URLs: s.cfg.Postgres, Map: shards})
+}
+
+// eachFact visits every relation in its shard.
+func (s *system) eachFact(ctx context.Context, visit func(relations.Fact)) error {
+	store, err := s.openRelations(ctx)
 	if err != nil {
 		return err
 	}
