@@ -18,8 +18,9 @@ import (
 const (
 	relationCommands = 100_000
 	relationCallers  = 256
-	relationBatch    = 256 // rows of one pgx batch of the ceiling
-	relationSingles  = 16  // connections that commit one command at a time
+	relationBatch    = 256         // rows of one pgx batch of the ceiling
+	relationSingles  = 16          // connections that commit one command at a time
+	relationWarm     = time.Second // before what is counted: connections are made, plans too
 	relationSteady   = 5 * time.Second
 )
 
@@ -105,14 +106,15 @@ func commitCommands(ctx context.Context, config relations.Config, name string) (
 }
 
 // commitSteadily sends commands at a pace, whether or not those before were
-// answered, and gives p50 and p99 from when each was due to its answer.
+// answered, and gives p50 and p99 from when each was due to its answer, without the
+// first ones.
 func commitSteadily(ctx context.Context, config relations.Config, perSecond int) ([2]time.Duration, error) {
 	store, err := relations.Open(ctx, config)
 	if err != nil {
 		return [2]time.Duration{}, err
 	}
 	defer store.Close()
-	took := make([]time.Duration, int(relationSteady.Seconds())*perSecond)
+	took := make([]time.Duration, int((relationWarm+relationSteady).Seconds())*perSecond)
 	callers, ctx := errgroup.WithContext(ctx)
 	start := time.Now()
 	for n := range took {
@@ -129,7 +131,7 @@ func commitSteadily(ctx context.Context, config relations.Config, perSecond int)
 	if err := callers.Wait(); err != nil {
 		return [2]time.Duration{}, err
 	}
-	return percentiles(took), nil
+	return percentiles(took[int(relationWarm.Seconds())*perSecond:]), nil
 }
 
 func newCommand(name string, n int64) relations.Command {
