@@ -99,7 +99,7 @@ func overloadOnce(ctx context.Context, store *relations.Store, guarded bool) err
 	cancel()
 	fmt.Printf("  %s\n", name)
 	fmt.Printf("    sustained, %d callers          %8.0f commands/s   (server %.0f us of a core per answer, senders %.0f)\n", overloadCallers, peak.goodput(), peak.server(), peak.senders())
-	fmt.Printf("    goodput at %6.0f commands/s    %8.0f commands/s   ratio %.2f   (%d refused at once, %d too late or lost, %d not sent: %d were open; server %.0f us of a core per answer, senders %.0f)\n",
-		spec.PerSecond, over.goodput(), over.goodput()/peak.goodput(), over.Refused, over.Late, over.Unsent, overloadOpen, over.server(), over.senders())
+	fmt.Printf("    goodput at %6.0f commands/s    %8.0f commands/s   ratio %.2f, %.2f per core that senders leave   (%d refused at once, %d too late or lost, %d not sent: %d were open; server %.0f us of a core per answer, senders %.0f)\n",
+		spec.PerSecond, over.goodput(), over.goodput()/peak.goodput(), over.perCore()/peak.perCore(), over.Refused, over.Late, over.Unsent, overloadOpen, over.server(), over.senders())
 	return <-served
 }

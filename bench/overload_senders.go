@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,13 @@ func (s sent) goodput() float64 { return float64(s.Good) / overloadPhase.Seconds
 // server and senders are microseconds of a core per answer.
 func (s sent) server() float64  { return s.serverCores * 1e6 / float64(max(s.All, 1)) }
 func (s sent) senders() float64 { return s.Cores * 1e6 / float64(max(s.All, 1)) }
+
+// perCore is the goodput of each core that the senders leave to the server and
+// PostgreSQL.
+func (s sent) perCore() float64 {
+	left := float64(runtime.NumCPU()) - s.Cores/(overloadWarm+overloadPhase).Seconds()
+	return s.goodput() / left
+}
 
 // send runs senders and measures what this process, the server, uses meanwhile.
 func send(ctx context.Context, spec sendersSpec) (sent, error) {
