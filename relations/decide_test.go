@@ -200,7 +200,9 @@ func (m *model) hide(c Command) string {
 		return fmt.Sprintf("replayed %s; now %s", result, f)
 	}
 	outcome := Unchanged
-	if counted := f.state == c.Relation.Kind.Active(); counted && c.Hiding != f.hiding {
+	if c.BaseVersion != nil && *c.BaseVersion != f.version {
+		outcome = Rejected
+	} else if counted := f.state == c.Relation.Kind.Active(); counted && c.Hiding != f.hiding {
 		outcome = Applied
 		f.hiding = c.Hiding
 		f.version++
