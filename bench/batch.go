@@ -17,7 +17,6 @@ import (
 	"github.com/tidemark/tidemark/drills/reading"
 	"github.com/tidemark/tidemark/internal/child"
 	"github.com/tidemark/tidemark/internal/config"
-	"github.com/tidemark/tidemark/internal/embedded"
 	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -43,17 +42,10 @@ const (
 // (default 100,000) what is cached. With TIDEMARK_BENCH_PROFILE, a path, the API's CPU
 // profiles are written to that path with a number behind it.
 func benchBatch(ctx context.Context) error {
-	l, err := newLossBench(ctx, setting("TIDEMARK_BENCH_RELATIONS", 100_000))
-	if errors.Is(err, embedded.ErrNoRedisServer) {
-		fmt.Println("  skipped:", err)
-		return nil
-	}
-	if l != nil {
-		defer l.close()
-	}
-	if err != nil {
-		return err
-	}
+	return withLossBench(ctx, setting("TIDEMARK_BENCH_RELATIONS", 100_000), func(l *lossBench) error { return measureBatches(ctx, l) })
+}
+
+func measureBatches(ctx context.Context, l *lossBench) error {
 	clients := setting("TIDEMARK_BENCH_CLIENTS", 16)
 	fmt.Printf("  batches of %d targets, %d relations of %d users in redis-server, %d connections, %v each;\n  rest are the deployment's other roles, PostgreSQL and Kafka\n", batchTargets, l.users*lossUserRelations, l.users, clients, batchMeasure)
 	if err := l.countAll(ctx); err != nil {

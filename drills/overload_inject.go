@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -450,16 +449,10 @@ const fallSlack = 2 * time.Second
 // a question is asked of the shard once at a time, and at bound-reads a shard is
 // read no more than at any other time.
 func overloadRedis(ctx context.Context, s *system, rnd *rand.Rand) error {
-	server, err := s.redis.server()
+	server, lost, err := s.killRedis(ctx)
 	if err != nil {
 		return err
 	}
-	lost, err := s.activeAfter(ctx, 0)
-	if err != nil {
-		return err
-	}
-	server.Signal(os.Kill)
-	s.tallies.killed()
 	if err := await(ctx, s.patience, "the loss of Redis bringing level pause-consumers", func() error { return s.atLevel(ctx, overload.PauseConsumers) }); err != nil {
 		return err
 	}

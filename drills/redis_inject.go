@@ -33,18 +33,25 @@ func redisStop(ctx context.Context, s *system, rnd *rand.Rand) error {
 	return s.cached(ctx)
 }
 
-// redisKill loses everything, and what was under way.
-func redisKill(ctx context.Context, s *system, rnd *rand.Rand) error {
-	server, err := s.redis.server()
-	if err != nil {
-		return err
+// killRedis kills the server, and gives it with the generation that was active.
+func (s *system) killRedis(ctx context.Context) (server *embedded.RedisServer, lost cache.Generation, err error) {
+	if server, err = s.redis.server(); err != nil {
+		return nil, lost, err
 	}
-	lost, err := s.activeAfter(ctx, 0)
-	if err != nil {
-		return err
+	if lost, err = s.activeAfter(ctx, 0); err != nil {
+		return nil, lost, err
 	}
 	server.Signal(os.Kill)
 	s.tallies.killed()
+	return server, lost, nil
+}
+
+// redisKill loses everything, and what was under way.
+func redisKill(ctx context.Context, s *system, rnd *rand.Rand) error {
+	server, lost, err := s.killRedis(ctx)
+	if err != nil {
+		return err
+	}
 	if err := sleep(ctx, between(rnd, 0, 3*time.Second)); err != nil {
 		return err
 	}

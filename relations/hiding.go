@@ -30,8 +30,8 @@ type HidingCommand struct {
 //
 // Outcomes: Applied; Unchanged when the relation has this hiding; Rejected when
 // it is to be hidden and is not in its kind's counted state, where there is
-// nothing to hide, and when its version is not the base version. What a later command begins is hidden or shown as that
-// command says.
+// nothing to hide, and when its version is not the base version. What a later
+// command begins is hidden or shown as that command says.
 //
 // StateChangedAt stays: it tells when the state began (A6), lists are ordered
 // by it, and for a user nothing has changed. The version rises, so a user's

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidemark/tidemark/internal/filestamp"
 	"github.com/tidemark/tidemark/internal/pause"
 	"github.com/tidemark/tidemark/topology"
 )
@@ -41,7 +42,7 @@ type Decider struct {
 	m       *measures
 	current atomic.Pointer[loaded]
 
-	seen fileStamps // of the rules and their lists; of renew alone
+	seen filestamp.Seen // of the rules and their lists; of renew alone
 
 	mu        sync.Mutex
 	badRules  error // why the rule file is not what is in use
@@ -165,7 +166,7 @@ func (d *Decider) Run(ctx context.Context) error {
 
 // renew reads again what has changed. What cannot be used leaves in use what was.
 func (d *Decider) renew() {
-	if d.cfg.RulesFile != "" && d.seen.changed() {
+	if d.cfg.RulesFile != "" && d.seen.Changed() {
 		d.renewed(&d.badRules, d.reload())
 	}
 	if d.service != nil && d.service.secretChanged() {

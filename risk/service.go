@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidemark/tidemark/internal/breaker"
+	"github.com/tidemark/tidemark/internal/filestamp"
 )
 
 // ServiceConfig says how the service is asked.
@@ -43,7 +44,7 @@ type service struct {
 	turns   chan struct{}
 	breaker breaker.Breaker
 	secret  atomic.Pointer[string]
-	seen    fileStamps // of the secret's file; of readSecret alone
+	seen    filestamp.Seen // of the secret's file; of readSecret alone
 }
 
 func newService(c ServiceConfig) (*service, error) {
@@ -63,7 +64,7 @@ func newService(c ServiceConfig) (*service, error) {
 	return s, nil
 }
 
-func (s *service) secretChanged() bool { return s.cfg.SecretFile != "" && s.seen.changed() }
+func (s *service) secretChanged() bool { return s.cfg.SecretFile != "" && s.seen.Changed() }
 
 // maxSecretBytes is the longest secret's file.
 const maxSecretBytes = 4 << 10
@@ -72,8 +73,8 @@ func (s *service) readSecret() error {
 	if s.cfg.SecretFile == "" {
 		return nil
 	}
-	var seen fileStamps
-	b, err := seen.read(s.cfg.SecretFile, maxSecretBytes)
+	var seen filestamp.Seen
+	b, err := seen.Read(s.cfg.SecretFile, maxSecretBytes)
 	s.seen = seen
 	if err != nil {
 		return fmt.Errorf("reading the secret of the risk service: %w", err)

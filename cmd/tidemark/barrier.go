@@ -12,7 +12,6 @@ import (
 	"github.com/tidemark/tidemark/internal/barrier"
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
-	"github.com/tidemark/tidemark/relations"
 )
 
 func newBarrier() *cobra.Command {
@@ -77,11 +76,7 @@ func takeBarrier(ctx context.Context, cfg config.Config) (*barrierReport, error)
 		return nil, err
 	}
 	defer db.Close()
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return nil, err
-	}
-	store, err := relations.Open(ctx, relations.Config{URLs: cfg.Postgres, Map: shards})
+	store, err := openFacts(ctx, cfg, db)
 	if err != nil {
 		return nil, err
 	}

@@ -39,15 +39,11 @@ func openExportSource(ctx context.Context, cfg config.Config, patience time.Dura
 		return nil, err
 	}
 	s.opened = append(s.opened, db.Close)
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return nil, err
-	}
 	reverse, err := db.ReverseGeneration(ctx)
 	if err != nil {
 		return nil, err
 	}
-	store, err := relations.Open(ctx, relations.Config{URLs: cfg.Postgres, Map: shards})
+	store, err := openFacts(ctx, cfg, db)
 	if err != nil {
 		return nil, err
 	}

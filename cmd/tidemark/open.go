@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/tidemark/tidemark/internal/cache"
+	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/gokakit"
 	"github.com/tidemark/tidemark/internal/kafkaadmin"
@@ -70,4 +71,14 @@ func (b *builder) openKafka(opts ...kgo.Opt) (*kgo.Client, error) {
 		b.close = append(b.close, client.Close)
 	}
 	return client, err
+}
+
+// openFacts opens the shards by the map that is in force, for commands that look
+// and end; the caller closes it.
+func openFacts(ctx context.Context, cfg config.Config, db *control.DB) (*relations.Store, error) {
+	shards, err := db.ShardMap(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return relations.Open(ctx, relations.Config{URLs: cfg.Postgres, Map: shards})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/tidemark/tidemark/internal/config"
 	"github.com/tidemark/tidemark/internal/control"
 	"github.com/tidemark/tidemark/internal/verify"
-	"github.com/tidemark/tidemark/relations"
 	"github.com/tidemark/tidemark/topology"
 )
 
@@ -72,11 +71,7 @@ func (v *verifier) cachedRelations(ctx context.Context, db *control.DB, redis *c
 	if err != nil {
 		return r, err
 	}
-	shards, err := db.ShardMap(ctx)
-	if err != nil {
-		return r, err
-	}
-	if v.store, err = relations.Open(ctx, relations.Config{URLs: v.cfg.Postgres, Map: shards}); err != nil {
+	if v.store, err = openFacts(ctx, v.cfg, db); err != nil {
 		return r, err
 	}
 	defer v.store.Close()

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tidemark/tidemark/internal/filestamp"
 )
 
 // Limits of a key file.
@@ -76,18 +76,20 @@ func (f *KeyFile) renew() {
 	}
 }
 
-// read takes the file's stamp before its content: a change in between has a
-// newer stamp, and is read the next time.
+// read does nothing while the file is the one that keys is of.
 func (f *KeyFile) read() error {
-	info, err := os.Stat(f.path)
+	stamp, err := filestamp.Of(f.path)
+	if err == nil && stamp == f.stamp {
+		return nil
+	}
+	var b []byte
+	if err == nil {
+		b, err = filestamp.ReadAtMost(f.path, maxFileBytes)
+	}
 	if err != nil {
 		return fmt.Errorf("reading signing keys: %w", err)
 	}
-	stamp := fmt.Sprint(info.Size(), info.ModTime().UnixNano())
-	if stamp == f.stamp {
-		return nil
-	}
-	keys, err := readKeys(f.path)
+	keys, err := parseKeys(b)
 	if err != nil {
 		return fmt.Errorf("reading signing keys: %s: %w", f.path, err)
 	}
@@ -96,23 +98,7 @@ func (f *KeyFile) read() error {
 	return nil
 }
 
-// readKeys never repeats what is in the file but for ids of keys.
-func readKeys(path string) (map[string][]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	b, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxFileBytes {
-		return nil, fmt.Errorf("has more than %d bytes", maxFileBytes)
-	}
-	return parseKeys(b)
-}
-
+// parseKeys never repeats what is in the file but for ids of keys.
 func parseKeys(b []byte) (map[string][]byte, error) {
 	var set struct {
 		Keys []struct{ Kty, Kid, K, Alg string }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"strings"
 	"sync"
+
+	"github.com/tidemark/tidemark/internal/filestamp"
 )
 
 // minVersion of every connection: below it there are ciphers that are broken.
@@ -80,19 +82,18 @@ func (s *source) current() (*material, error) {
 	return m, nil
 }
 
-// stampNow tells one content of the files from another by their sizes and the
-// times of their last changes.
+// stampNow is the stamp of all the files.
 func (s *source) stampNow() (string, error) {
 	var b strings.Builder
 	for _, f := range []struct{ setting, name string }{{s.files.caSetting(), s.files.CA}, {"cert_file", s.files.Cert}, {"key_file", s.files.Key}} {
 		if f.name == "" {
 			continue
 		}
-		info, err := os.Stat(f.name)
+		stamp, err := filestamp.Of(f.name)
 		if err != nil {
 			return "", fmt.Errorf("reading %s.%s: %w", s.files.Setting, f.setting, err)
 		}
-		fmt.Fprintf(&b, "%s %d %d\n", f.name, info.Size(), info.ModTime().UnixNano())
+		fmt.Fprintln(&b, f.name, stamp)
 	}
 	return b.String(), nil
 }
